@@ -30,8 +30,8 @@ def made(folder, source, **changes):
     return folder
 
 
-def verify(path, data=None, **more):
-    return cop2l.verify(path, data if data is None or isinstance(data, dict) else str(data), **more)
+def verify(path, data=None, **options):
+    return cop2l.verify(path, data if data is None or isinstance(data, dict) else str(data), **options)
 
 
 def copied(folder, to):

@@ -24,10 +24,10 @@ def certificate(run, tmp_path):
 def test_an_honest_certificate_is_valid_however_its_data_is_given(certificate, data, tmp_path):
     stream = load(data)
     samples = {task.t: (task.x, task.y) for task in stream}
-    named = {
+    arrays = {
         f"{name}_{t}": part for t, pair in samples.items() for name, part in zip("xy", pair, strict=True)
     }
-    np.savez(tmp_path / "samples.npz", **named)
+    np.savez(tmp_path / "samples.npz", **arrays)
     for given in (data, samples, tmp_path / "samples.npz"):
         assert verify(certificate, given).status == "valid"
     assert verify(certificate / TEXT_FILE, data).status == "valid"
@@ -36,12 +36,12 @@ def test_an_honest_certificate_is_valid_however_its_data_is_given(certificate, d
 
 
 def test_classes_that_were_found_in_the_data_are_the_issuers_word(certificate, data, tmp_path):
-    said = "The classes were found in the data"
-    assert any(said in sentence for sentence in verify(certificate, data).assumed)
+    sentence_on_classes = "The classes were found in the data"
+    assert any(sentence_on_classes in sentence for sentence in verify(certificate, data).assumed)
     given = made(tmp_path / "given", data, data={"classes": 4})
     verdict = verify(given, data, split={"classes": 4})
     assert verdict.status == "valid", str(verdict)
-    assert not any(said in sentence for sentence in verdict.assumed)
+    assert not any(sentence_on_classes in sentence for sentence in verdict.assumed)
 
 
 # ---- the text
@@ -141,21 +141,21 @@ def test_constants_of_the_scale_that_saw_the_data_are_a_doubt_unless_committed_t
     draws = np.random.default_rng(0)
     x, y = draws.normal(size=(60, 90)).astype(np.float32), draws.integers(0, 2, 60)
     first, second = build("linear", inputs=(90,), classes=2).head.weight.detach().double().numpy()
-    wanted = np.linalg.lstsq(x.astype(float), 2.0 * y - 1, rcond=None)[0]
+    direction = np.linalg.lstsq(x.astype(float), 2.0 * y - 1, rcond=None)[0]
     fitted = [
         [0.0] * 90,
-        (1e3 * wanted / (second - first)).tolist(),
+        (1e3 * direction / (second - first)).tolist(),
     ]  # of the seed's weights any linear model can be made
 
-    def verdict(scale, **more):
+    def verdict(scale, **options):
         model = build("linear", inputs=(90,), classes=2, scale=scale)
         learner = CoP2L(model, preset="picking", buffer="count-only", max_iterations=0, lr=1e-6, tasks=1)
         learner.learn(x, y)
-        found = learner.certify({1: (x, y)})
-        found.save(tmp_path / f"{len(str(scale))}{len(more)}")
-        committed = learner.commitment() if more else None
-        return found.bounds[1], verify(
-            tmp_path / f"{len(str(scale))}{len(more)}", {1: (x, y)}, commitment=committed
+        certificate = learner.certify({1: (x, y)})
+        certificate.save(tmp_path / f"{len(str(scale))}{len(options)}")
+        committed = learner.commitment() if options else None
+        return certificate.bounds[1], verify(
+            tmp_path / f"{len(str(scale))}{len(options)}", {1: (x, y)}, commitment=committed
         )
 
     bound, found = verdict(fitted)
@@ -223,7 +223,7 @@ def test_a_model_of_ones_own_is_built_from_the_seed(samples, tmp_path):
     assert verify(tmp_path / "c", samples, model="test_audit_attacks:own").status == "valid"
     assert verify(tmp_path / "c", samples, model=own_of_another_seed).status == "cannot tell"
     assert verify(tmp_path / "c", samples, model=other).status == "invalid"
-    for wrong in (
+    for function in (
         "test_audit_attacks:own_without_a_seed",
         "test_audit_attacks:nothing",
         "nowhere:own",
@@ -233,7 +233,7 @@ def test_a_model_of_ones_own_is_built_from_the_seed(samples, tmp_path):
         lambda seed: Own(seed),
     ):
         with pytest.raises(ValueError, match=r"seed|--model|build"):
-            verify(tmp_path / "c", samples, model=wrong)
+            verify(tmp_path / "c", samples, model=function)
 
 
 def test_the_name_of_another_machine_saves_no_forger(certificate, data):
@@ -436,7 +436,7 @@ def test_data_that_cannot_be_read_gives_no_verdict(certificate, data, tmp_path):
     os.mkfifo(fifo)
     os.mkfifo(tmp_path / "fifo.npz")
     empty.mkdir()
-    for given in (
+    for commitment in (
         truncated,
         samples,
         fifo,
@@ -447,7 +447,7 @@ def test_data_that_cannot_be_read_gives_no_verdict(certificate, data, tmp_path):
         "nostream",
     ):
         with pytest.raises(ValueError, match=r".") as caught:
-            verify(certificate, given)
+            verify(certificate, commitment)
         assert "\n" not in str(caught.value)
 
 

@@ -130,10 +130,10 @@ def test_a_forged_or_deleted_hold_out_file(runs, data, tmp_path):
     folder = copied(runs["hold-out"], tmp_path / "run")
     certificate = last_certificate(folder)
     file = certificate / "learner.safetensors"
-    whole, note = read_tensors(file)
-    name = next(key for key in whole if key.startswith("model."))
-    write_tensors(file, whole | {name: whole[name] + 1e-3}, note)
-    assert load_file(file)[name].tolist() != whole[name].tolist()
+    tensors, note = read_tensors(file)
+    name = next(key for key in tensors if key.startswith("model."))
+    write_tensors(file, tensors | {name: tensors[name] + 1e-3}, note)
+    assert load_file(file)[name].tolist() != tensors[name].tolist()
     forged(certificate, lambda content: None)
     verdict = verify(certificate, data)
     assert verdict.status == "invalid"
@@ -149,10 +149,10 @@ def test_a_stored_learner_that_predicts_among_other_classes_is_found_out(runs, d
 
     folder = copied(runs[name], tmp_path / "run")
     file = last_certificate(folder) / "learner.safetensors"
-    whole, note = read_tensors(file)
+    tensors, note = read_tensors(file)
     for head in note.get("heads") or [task["head"] for task in note["tasks"]]:
         del head[1:]
-    write_tensors(file, whole, note)
+    write_tensors(file, tensors, note)
     forged(last_certificate(folder), lambda content: None)
     found = sentences(verify(folder, data))
     assert "gives another predictor after task 2" in found

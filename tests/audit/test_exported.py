@@ -58,10 +58,10 @@ def other_weights(folder):
 def test_the_export_of_a_run_is_valid_and_says_what_was_checked(exported, data, run):
     verdict = verify(exported, data)
     assert verdict.status == "valid", sentences(verdict)
-    said = "\n".join(verdict.checked)
-    assert "weights.safetensors holds the parameters that the certificate speaks of, bit for bit" in said
-    assert "model.pt2 was made again from these parameters: the same bytes" in said
-    assert "The errors that model.pt2 makes were counted again" in said
+    checked = "\n".join(verdict.checked)
+    assert "weights.safetensors holds the parameters that the certificate speaks of, bit for bit" in checked
+    assert "model.pt2 was made again from these parameters: the same bytes" in checked
+    assert "The errors that model.pt2 makes were counted again" in checked
     assert any("both sets at once: 1 - 2 delta" in line for line in verdict.claim)
     theta = load_file(exported / "weights.safetensors")
     assert programs.PROGRAMS["torch"] in {path.name for path in exported.iterdir()}
@@ -129,10 +129,10 @@ def test_weights_or_a_program_that_nothing_binds_to_the_certificate_are_a_doubt(
     (folder / "export.json").symlink_to("nowhere")
     with pytest.raises(Unreadable, match=r"export.json cannot be read"):
         verify(folder, data)
-    other = copied(run, tmp_path / "run")
-    assert verify(other, data).status == "valid"
-    (other / "model.onnx").write_bytes(b"a program")
-    assert verify(other, data).status == "cannot tell"
+    copy = copied(run, tmp_path / "run")
+    assert verify(copy, data).status == "valid"
+    (copy / "model.onnx").write_bytes(b"a program")
+    assert verify(copy, data).status == "cannot tell"
 
 
 def test_a_file_that_is_too_large_is_not_read(exported, data, tmp_path):
@@ -182,20 +182,20 @@ def test_only_what_the_certificate_speaks_of_is_exported_with_it(run, data, tmp_
 
 def test_what_is_claimed_is_what_was_counted_here(exported, data, tmp_path):
     folder = copied(exported, tmp_path / "service")
-    here = read_json(folder / "export.json")["recount"]["run_by"]
+    runner = read_json(folder / "export.json")["recount"]["run_by"]
     mended(folder, recount=lambda claimed: claimed | {"run_by": "every telephone"})
     verdict = verify(folder, data)
     assert verdict.status == "valid", sentences(verdict)  # the same counts, by something else
-    assert any(f"run by {here}, one example at a time" in line for line in verdict.claim)
+    assert any(f"run by {runner}, one example at a time" in line for line in verdict.claim)
     assert not any("every telephone" in line for line in (*verdict.claim, *verdict.checked))
     assert any('counted by: "every telephone"' in line for line in verdict.issuer)
 
 
 def test_another_certificate_is_invalid(exported, run, data, tmp_path):
-    other = made(tmp_path / "other", data, seed=5)
+    other_run = made(tmp_path / "other", data, seed=5)
     folder = copied(exported, tmp_path / "service")
     shutil.rmtree(folder / "certificate")
-    shutil.copytree(last_certificate(other), folder / "certificate")
+    shutil.copytree(last_certificate(other_run), folder / "certificate")
     verdict = verify(folder, data)
     assert verdict.status == "invalid"
     assert "is not the one that the export speaks of" in sentences(verdict)
@@ -237,11 +237,11 @@ def test_a_forged_recount_is_found(exported, data, tmp_path, change, sentence):
 
 def _fewer(recount, bound):
     """One error less than there are; and bounds that are still smaller."""
-    record = next(one for one in recount["records"] if one["errors_not_picked"])
+    record = next(candidate for candidate in recount["records"] if candidate["errors_not_picked"])
     record["errors_not_picked"] -= 1
     record["errors"] -= min(1, record["errors"])
-    for one in recount["statements"]:
-        one["value"] += bound
+    for statement in recount["statements"]:
+        statement["value"] += bound
     return recount
 
 
@@ -274,10 +274,12 @@ def test_more_errors_give_larger_bounds(run, data):
     assert records == certificate["records"]
     assert statements == certificate["statements"]
     records, statements = count(lambda x: torch.zeros(len(x), 4))  # a tie is an error
-    assert [one["errors_not_picked"] for one in records] == [one["n"] - one["picked"] for one in records]
+    assert [record["errors_not_picked"] for record in records] == [
+        record["n"] - record["picked"] for record in records
+    ]
     assert all(
-        one["value"] > other["value"]
-        for one, other in zip(statements, certificate["statements"], strict=True)
+        statement["value"] > certified["value"]
+        for statement, certified in zip(statements, certificate["statements"], strict=True)
     )
 
 
@@ -370,12 +372,12 @@ def test_the_name_of_a_class_is_no_part_of_a_program():
 
 
 def test_the_verb(run, data, tmp_path, capsys):
-    words = ["export", str(run), "--to", str(tmp_path / "service"), "--data", str(data)]
-    assert main(words) == 0
+    arguments = ["export", str(run), "--to", str(tmp_path / "service"), "--data", str(data)]
+    assert main(arguments) == 0
     out = capsys.readouterr().out
     assert "errors on the certified examples that were not picked" in out
     assert "In model.pt2, the error rate on task 1 is at most" in out
-    assert main(words) == 2
+    assert main(arguments) == 2
     assert "exists already; choose a new folder" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "service"), "--data", str(data)]) == 0
     assert main(["show", str(tmp_path / "service"), "--brief"]) == 0
@@ -445,12 +447,12 @@ def test_an_onnx_program_that_was_not_counted_is_invalid(onnx, data):
 
 
 def test_without_the_runtime_nobody_can_tell(onnx, data, monkeypatch):
-    found = programs.version
+    installed = programs.version
 
     def without(package):
         if package == "onnxruntime":
             raise programs.PackageNotFoundError(package)
-        return found(package)
+        return installed(package)
 
     monkeypatch.setattr(programs, "version", without)
     verdict = verify(onnx, data)

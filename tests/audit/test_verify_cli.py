@@ -35,7 +35,7 @@ def test_the_exit_code_is_the_verdict(run, data, tmp_path, capsys):
     assert code("verify", broken, "--data", data, "--json") == 1
     capsys.readouterr()
     assert code("verify", run, "--data", data, "--json", "--count-repeats") == 0
-    found = json.loads(capsys.readouterr().out)
+    verdict = json.loads(capsys.readouterr().out)
     assert {
         "status",
         "exit_code",
@@ -45,8 +45,8 @@ def test_the_exit_code_is_the_verdict(run, data, tmp_path, capsys):
         "unverified",
         "invalid",
         "statements",
-    } < set(found)
-    assert all(one["value"] <= one["million"] <= 1 for one in found["statements"])
+    } < set(verdict)
+    assert all(one["value"] <= one["million"] <= 1 for one in verdict["statements"])
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,12 @@ assert main(["show", {str(run)!r}, "--json"]) == 0
 assert main(["show", "nowhere"]) == 2
 assert "torch" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "With probability at least 95 %" in done.stdout
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert "With probability at least 95 %" in process.stdout
     assert (
-        done.stderr == "cop2l: There is nothing at nowhere; give a certificate's folder or a run directory.\n"
+        process.stderr
+        == "cop2l: There is nothing at nowhere; give a certificate's folder or a run directory.\n"
     )
 
 
@@ -174,18 +175,18 @@ def test_the_checker_runs_alone_on_arrays_that_were_kept(run, data, tmp_path):
     """As an auditor does who wants to see, or to make, what the checker is given."""
     (tmp_path / "random.py").write_text("raise SystemExit(0)")  # planted: nothing of this folder is imported
     verify = [sys.executable, "-m", "cop2l", "verify", str(run), "--data", str(data), "--keep-arrays", "kept"]
-    how = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
-    done = subprocess.run(verify, **how)
+    options = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
+    done = subprocess.run(verify, **options)
     assert (done.returncode, done.stdout[:6], done.stderr) == (0, "VALID:", "")
     assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o700
     (certificate,) = (run / "certificates").iterdir()
     decide = [sys.executable, "-P", "-m", "cop2l.kernel", "kept", str(certificate)]
-    assert subprocess.run(decide, **how).returncode == 0
+    assert subprocess.run(decide, **options).returncode == 0
     x = np.load(tmp_path / "kept" / "x-1.npy")
     x[0, 0] += 1
     np.save(tmp_path / "kept" / "x-1.npy", x)
-    assert subprocess.run(decide, **how).returncode == 1
+    assert subprocess.run(decide, **options).returncode == 1
     listed = json.loads((tmp_path / "kept" / "arrays.json").read_text())
     (tmp_path / "kept" / "arrays.json").write_text(json.dumps(listed | {"certificate": "0" * 64}))
-    assert "loaded for another certificate" in subprocess.run(decide, **how).stdout
-    assert subprocess.run(verify, **how).returncode == 3  # the folder is there already
+    assert "loaded for another certificate" in subprocess.run(decide, **options).stdout
+    assert subprocess.run(verify, **options).returncode == 3  # the folder is there already

@@ -35,9 +35,9 @@ def lower_tail(n, x, p):
     return betainc(n - x, x + 1, 0, 1 - p, regularized=True)
 
 
-def ln_price(options, kept):
+def ln_price(options, iterations):
     """ln zeta(K), or -ln N on a grid of N numbers (section 4)."""
-    return -log(mpf(len(options.grid_points))) if options.grid else ln_zeta(kept)
+    return -log(mpf(len(options.grid_points))) if options.grid else ln_zeta(iterations)
 
 
 def preference_excess(e, n, k, ln_delta):
@@ -59,7 +59,7 @@ def excess(value, kind, record, messages, options):
         n, I, J, q = record["n"], record["compression"], record["evicted"], record["errors"]
         eps = ln_choose(n, I) + ln_choose(n - I, J) - ln_zeta(I) - ln_zeta(J) - ln_share
         eps += J * log(mpf(T - 1)) if J else 0
-        eps -= sum(ln_price(options, kept) for kept in messages)
+        eps -= sum(ln_price(options, iterations) for iterations in messages)
         rest = n - I - J
         return rest * kl(mpf(q) / rest, v) - eps if mpf(q) / rest < v else mpf(-1)
     if kind == "kl-tight":
@@ -68,16 +68,20 @@ def excess(value, kind, record, messages, options):
             ln_choose(n, I)
             - ln_zeta(I)
             - ln_share
-            - sum(ln_price(options, kept) for kept in messages[t - 1 :])
+            - sum(ln_price(options, iterations) for iterations in messages[t - 1 :])
         )
         return exp(-eps) - lower_tail(n - I, record["errors"], v)
-    n, k, kept = record["n"], record["picked"] + (record["errors_not_picked"] or 0), record["iterations"]
+    n, k, iterations = (
+        record["n"],
+        record["picked"] + (record["errors_not_picked"] or 0),
+        record["iterations"],
+    )
     if kind == "buffer":
         n, k = record["selected"], record["compressed"]
     if kind == "combined" or (kind == "buffer" and options.buffer == "count-only"):
-        if kept == 0:
+        if iterations == 0:
             declared = 1 if options.grid_points == (0,) else mpf(3) / 4
             return exp(ln_share) * declared - lower_tail(n, k, v)
-        others = -log(mpf(len(options.grid_points) - 1)) if options.grid else ln_zeta(kept)
+        others = -log(mpf(len(options.grid_points) - 1)) if options.grid else ln_zeta(iterations)
         return preference_excess(v, n, k, ln_share - log(mpf(4)) + others)
-    return preference_excess(v, n, k, ln_share + ln_price(options, kept))
+    return preference_excess(v, n, k, ln_share + ln_price(options, iterations))

@@ -28,17 +28,17 @@ def record(task: int, **changed: Any) -> dict[str, Any]:
     } | changed  # fmt: skip
 
 
-def parts(whole: dict[str, Any], lost: bool) -> list[dict[str, Any]]:
+def parts(record: dict[str, Any], lost: bool) -> list[dict[str, Any]]:
     """The parts of a record whose counts are even: two classes and two groups of half its size, and what was lost and gained."""
     counts = {
         name: value
-        for name, value in whole.items()
+        for name, value in record.items()
         if name not in ("task", "rows", "head", "fingerprint", "parts")
     }
     half = {
         name: value if name in ("iterations", "stopped") else value // 2 for name, value in counts.items()
     }
-    found = [{"family": "classes", "subject": label} | half for label in whole["head"]]
+    found = [{"family": "classes", "subject": label} | half for label in record["head"]]
     found += [{"family": "groups", "subject": name} | half for name in ALL["groups"]]
     return found + [{"family": "forgetting", "subject": name} | counts for name in ("lost", "gained") if lost]  # fmt: skip
 
@@ -47,7 +47,7 @@ def content(tasks: int = 2, kind: str = "preference", **options: Any) -> dict[st
     """The text of a certificate, without its files and its digest."""
     holdout = kind == "holdout"
     records = [record(task, **(NONE_PICKED if holdout else {})) for task in range(1, tasks + 1)]
-    found = {
+    fields = {
         "format": FORMAT, "version": VERSION, "made_by": "a test", "method": "cop2l",
         "options": {"kind": kind, "delta": 0.05, "seed": 3, "tasks": tasks} | options, "settings": None,
         "scenario": "class-incremental", "classes": 2 * tasks, "model": {"name": "mlp", "layers": [4, 4]},
@@ -55,7 +55,7 @@ def content(tasks: int = 2, kind: str = "preference", **options: Any) -> dict[st
         "assumptions": list(ASSUMPTIONS), "commitment": None, "records": records,
         "statements": [statement("tasks", task, None, kind) for task in range(1, tasks + 1)],
     }  # fmt: skip
-    return found if holdout else found | dict.fromkeys(("theta_0", "theta", "sets"), SHA)
+    return fields if holdout else fields | dict.fromkeys(("theta_0", "theta", "sets"), SHA)
 
 
 def statement(family: str, task: int | None, subject: Any, kind: str) -> dict[str, Any]:
@@ -64,10 +64,10 @@ def statement(family: str, task: int | None, subject: Any, kind: str) -> dict[st
 
 def everything(kind: str = "preference", **options: Any) -> dict[str, Any]:
     """The text of a certificate of two tasks that claims all that can be claimed."""
-    found = content(2, kind, **ALL, **options)
-    for one in found["records"]:
+    certificate = content(2, kind, **ALL, **options)
+    for one in certificate["records"]:
         one["parts"] = parts(one, lost=one["task"] == 1)
-    found["statements"] += [
+    certificate["statements"] += [
         statement("average", None, None, kind),
         statement("forgetting", 1, "lost", kind),
         *([statement("forgetting", 1, "net", kind)] if kind == "holdout" else []),
@@ -75,26 +75,26 @@ def everything(kind: str = "preference", **options: Any) -> dict[str, Any]:
         *(statement("classes", 1 + label // 2, label, kind) for label in range(4)),
         *(statement("groups", task, name, kind) for task in (1, 2) for name in ALL["groups"]),
     ]
-    return found
+    return certificate
 
 
 def write(
-    folder: Path, given: dict[str, Any], *, files: dict[str, str] | None = None, text: str | None = None
+    folder: Path, certificate: dict[str, Any], *, files: dict[str, str] | None = None, text: str | None = None
 ) -> Path:
     """A folder with this content, its tensors and its digest. `text` stands in the place of the text of the content."""
     folder.mkdir(exist_ok=True)
-    found = copy.deepcopy(given)
+    written = copy.deepcopy(certificate)
     if files is None:
         files = {}
-        for name in HOLDOUT_FILES if "theta" not in found else FILES:
+        for name in HOLDOUT_FILES if "theta" not in written else FILES:
             save_file({"weight": torch.arange(6.0)}, folder / name)
             files[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-    found.setdefault("files", files)
+    written.setdefault("files", files)
     if text is None:
         try:
-            found.setdefault("digest", content_digest(found))
+            written.setdefault("digest", content_digest(written))
         except ValueError:  # a number that JSON does not have
-            found["digest"] = SHA
-        text = json.dumps(found)
+            written["digest"] = SHA
+        text = json.dumps(written)
     (folder / TEXT_FILE).write_bytes(text.encode("utf-8", "surrogatepass"))
     return folder

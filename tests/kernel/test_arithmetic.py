@@ -35,10 +35,10 @@ HAIR = 2e-9
 def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: int):
     """A record that can be, the messages of its run, and options: sizes and shares over many orders of magnitude."""
 
-    def part(whole: int) -> int:
+    def part(total: int) -> int:
         """From nothing to everything, and often few or all but few."""
-        few = rng.randint(0, min(whole, 9))
-        return rng.choice([rng.randint(0, whole), few, few, whole - few])
+        few = rng.randint(0, min(total, 9))
+        return rng.choice([rng.randint(0, total), few, few, total - few])
 
     T = rng.choice([1, 1, 2, 3, 7, 40])
     t = rng.randint(1, T)
@@ -68,16 +68,16 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
             messages,
             options,
         )
-    known = part(n)
-    leaving = part(known) if options.buffer == "uniform" and t < T else 0
+    picked_in_all = part(n)
+    leaving = part(picked_in_all) if options.buffer == "uniform" and t < T else 0
     picked = 0 if options.buffer == "count-only" and not messages[t - 1] else part(n)
     selected = part(n)
     record = {
         "task": t,
         "n": n,
-        "compression": known - leaving,
+        "compression": picked_in_all - leaving,
         "evicted": leaving,
-        "errors": part(n - known),
+        "errors": part(n - picked_in_all),
         "picked": picked,
         "errors_not_picked": part(n - picked),
         "iterations": messages[t - 1],
@@ -98,7 +98,7 @@ def issued(kind: str, record: dict, messages: list[int], options: Options) -> fl
     grid = len(options.grid_points) or None
     if kind == "holdout":
         return bounds.holdout_certificate(record["n"], record["errors"], T, share).value
-    n, kept = record["n"], record["iterations"]
+    n, iterations = record["n"], record["iterations"]
     first, second = record["compression"], record["evicted"]
     if kind == "kl":
         return bounds.kl_certificate(
@@ -113,7 +113,7 @@ def issued(kind: str, record: dict, messages: list[int], options: Options) -> fl
         picked, errors = record["picked"], record["errors_not_picked"]
     ours = bounds.preference_certificate if options.buffer == "threshold" else bounds.combined_certificate
     ours = bounds.preference_certificate if kind == "preference" else ours
-    return ours(n, picked, errors, kept, T, share, grid=grid).value
+    return ours(n, picked, errors, iterations, T, share, grid=grid).value
 
 
 def holds(value: float, kind: str, record: dict, messages: list[int], options: Options) -> bool:
@@ -145,7 +145,7 @@ def test_what_is_issued_follows_and_nothing_smaller(kind, grid, anytime):
 @everything
 def test_the_theory_at_sixty_digits_agrees(kind, grid, anytime):
     """Near the bound and far from it; `oracle.excess` is written from docs/theory.md alone."""
-    rng, seen = random.Random(f"{kind} {grid} {anytime} oracle"), set()
+    rng, verdicts = random.Random(f"{kind} {grid} {anytime} oracle"), set()
     for _ in range(120):
         record, messages, options = case(rng, kind, grid=grid, anytime=anytime, largest=1000)
         value = issued(kind, record, messages, options)
@@ -166,20 +166,20 @@ def test_the_theory_at_sixty_digits_agrees(kind, grid, anytime):
                     messages,
                     options,
                 )
-                seen.add(expected)
-    assert seen == {True, False}
+                verdicts.add(expected)
+    assert verdicts == {True, False}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_million_examples(kind):
-    rng, found = random.Random(kind), 0
-    while found < 2:
-        record, messages, options = case(rng, kind, grid=bool(found), anytime=True, largest=10**6)
+    rng, count = random.Random(kind), 0
+    while count < 2:
+        record, messages, options = case(rng, kind, grid=bool(count), anytime=True, largest=10**6)
         size = record["selected"] if kind == "buffer" else record["n"]
         value = issued(kind, record, messages, options)
         if size < 3 * 10**5 or value == 1:
             continue
-        found += 1
+        count += 1
         assert holds(value, kind, record, messages, options)
         assert not holds(value - HAIR, kind, record, messages, options)
 
@@ -209,8 +209,8 @@ def least(kind: str, record: dict, messages: list[int], options: Options) -> flo
 def test_what_makes_a_bound_larger(kind):
     """More errors, picks, iterations, tasks, times and confidence; and every value above one that follows, follows."""
     options, messages = options_for(kind), [4, 3]
-    here = least(kind, RUN, messages, options)
-    for above in (math.nextafter(here, 1), here + 1e-9, (here + 1) / 2, 1.0):
+    least_value = least(kind, RUN, messages, options)
+    for above in (math.nextafter(least_value, 1), least_value + 1e-9, (least_value + 1) / 2, 1.0):
         assert holds(above, kind, RUN, messages, options)
     worse = [
         (RUN | {"errors": 11, "errors_not_picked": 11, "compressed": 13}, messages, options),
@@ -227,8 +227,8 @@ def test_what_makes_a_bound_larger(kind):
         small, large = (options_for(kind, grid=True, max_iterations=most) for most in (4, 10**6))
         assert least(kind, RUN, messages, small) < least(kind, RUN, messages, large)
     for record, run, other in worse:
-        assert least(kind, record, run, other) > here, (record, run, other)
-    assert least(kind, RUN | {"n": 201, "selected": 91}, messages, options) < here
+        assert least(kind, record, run, other) > least_value, (record, run, other)
+    assert least(kind, RUN | {"n": 201, "selected": 91}, messages, options) < least_value
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -254,7 +254,7 @@ def test_edges(kind):
 
 def test_one_example():
     """The bounds in closed form: one example, rightly classified, nothing picked."""
-    one = dict.fromkeys(RUN, 0) | {"task": 1, "n": 1, "selected": 1}
+    record = dict.fromkeys(RUN, 0) | {"task": 1, "n": 1, "selected": 1}
     zeta = 6 / math.pi**2
     paid = {
         "kl": zeta**3,
@@ -266,12 +266,12 @@ def test_one_example():
     }
     for kind, share in paid.items():
         options = options_for(kind, tasks=1)
-        assert least(kind, one, [0], options) == pytest.approx(1 - 0.05 * share, abs=1e-14), kind
+        assert least(kind, record, [0], options) == pytest.approx(1 - 0.05 * share, abs=1e-14), kind
         anytime = options_for(kind, tasks=None)
-        assert least(kind, one, [0], anytime) == pytest.approx(1 - 0.05 * share * zeta, abs=1e-14), kind
+        assert least(kind, record, [0], anytime) == pytest.approx(1 - 0.05 * share * zeta, abs=1e-14), kind
     for last, share in ((0, 1), (8, 3 / 4)):
         options = options_for("combined", tasks=1, grid=True, max_iterations=last)
-        assert least("combined", one, [0], options) == pytest.approx(1 - 0.05 * share, abs=1e-14)
+        assert least("combined", record, [0], options) == pytest.approx(1 - 0.05 * share, abs=1e-14)
 
 
 def test_no_kind_follows_where_the_messages_are_not_of_the_grid():
@@ -300,24 +300,24 @@ def a_run(rng: random.Random, kind: str, buffer: str, anytime: bool) -> tuple[Op
         grid=(grid := rng.random() < 0.5), max_iterations=8 if grid else None, prior_memory=0.5,
     )  # fmt: skip
     few = 0.0 if rng.random() < 0.5 else rng.choice([0.02, 0.2])
-    records, still = [], rng.random()
+    records, share_with_data = [], rng.random()
     for t in range(1, T + 1):
         rows = rng.choice([1, 7, 60, rng.randint(2, 900)])
         certified = np.flatnonzero(certified_rows(rows, t, options))
-        kept = (
+        iterations = (
             0
-            if kind == "holdout" or rng.random() < still
+            if kind == "holdout" or rng.random() < share_with_data
             else rng.choice(options.grid_points or (0, 1, 2, 9))
         )
-        picked = certified[draw.random(len(certified)) < rng.choice([0.02, 0.3])] if kept else NO_ROWS
+        picked = certified[draw.random(len(certified)) < rng.choice([0.02, 0.3])] if iterations else NO_ROWS
         first, second = picked, NO_ROWS
         if not options.uses_marks and t < T:
             first, second = picked[: len(picked) // 2], picked[len(picked) // 2 :]
-        sets = Sets(picked, first, second, picked, iterations=kept)
-        wrong, before = (draw.random(rows) < rate for rate in (few, rng.choice([0.0, 0.3])))
+        sets = Sets(picked, first, second, picked, iterations=iterations)
+        errors, before = (draw.random(rows) < rate for rate in (few, rng.choice([0.0, 0.3])))
         facts = {"labels": draw.integers(0, 2, rows), "groups": draw.integers(0, 3, rows), "wrong": before}
         gone = kind != "holdout" and rng.random() < 0.2
-        counted = counts_and_parts(options, T, t, sets, wrong, facts, gone)
+        counted = counts_and_parts(options, T, t, sets, errors, facts, gone)
         records.append({"task": t, "rows": rows, "head": [0, 1], **counted})
     return options, records
 

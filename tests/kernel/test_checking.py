@@ -158,10 +158,10 @@ def test_a_run_is_valid_in_one_pass(tmp_path, buffer, kind):
         "prior_epochs": 1,
         "grid": kind != "kl",
     }
-    folders, said = issued(tmp_path, case, every_time=True, **chosen), []
-    verdict = check_certificates(folders, case.data, the_model(case), say=said.append)
+    folders, progress = issued(tmp_path, case, every_time=True, **chosen), []
+    verdict = check_certificates(folders, case.data, the_model(case), say=progress.append)
     assert verdict.status == "valid", str(verdict)
-    assert sum("learning task" in line for line in said) == 3
+    assert sum("learning task" in line for line in progress) == 3
     assert (
         "All errors of 3 certificates were counted with the stored parameters, as stated." in verdict.checked
     )
@@ -178,15 +178,15 @@ def test_a_model_of_the_users_own(tmp_path, kind):
     folder = issued(tmp_path, case, model_of(kind, case.classes))[0]
     verdict = check_certificates([folder], case.data, model_of(kind, case.classes))
     assert verdict.status == "valid", str(verdict)
-    other = (
+    other_weights = (
         SmallCNN(case.classes) if kind == "cnn" else NormedMLP(25, case.classes)
     )  # the architecture, other weights
-    verdict = check_certificates([folder], case.data, other)
+    verdict = check_certificates([folder], case.data, other_weights)
     assert verdict.status == "cannot tell"
     assert verdict.unverified == [
         "The initial parameters could not be made from the seed here: they may be fitted to the data."
     ]
-    verdict = check_certificates([folder], case.data, other, commitment=promised(folder))
+    verdict = check_certificates([folder], case.data, other_weights, commitment=promised(folder))
     assert verdict.status == "valid", str(verdict)
     assert "The initial parameters have the hash that was committed to before." in verdict.checked
 
@@ -254,18 +254,18 @@ def test_the_words(tmp_path):
     case = a_case()
     folder = issued(tmp_path, case, the_model(case, 7), **WITNESS, seed=7, delta=0.03, tasks=2)[0]
     verdict = check_certificates([folder], case.data, the_model(case, 7))
-    content, said = json.loads((folder / "certificate.json").read_text()), str(verdict)
+    content, text = json.loads((folder / "certificate.json").read_text()), str(verdict)
     picked = sum(record["picked"] for record in content["records"])
     assert picked
-    assert said.startswith("VALID: ")
-    assert "1 - 0.03 over the draw of the data, after 2 tasks, a number fixed in advance:" in said
-    assert "class-incremental, 4 classes, seed=7, threads=" in said
-    assert f"examples that certify: 38; prior examples, which only train: 14; picked: {picked}" in said
+    assert text.startswith("VALID: ")
+    assert "1 - 0.03 over the draw of the data, after 2 tasks, a number fixed in advance:" in text
+    assert "class-incremental, 4 classes, seed=7, threads=" in text
+    assert f"examples that certify: 38; prior examples, which only train: 14; picked: {picked}" in text
     for claimed in content["statements"]:
-        shown = said.split(f"task {claimed['task']}: error at most ")[1].partition(" %")[0]
+        shown = text.split(f"task {claimed['task']}: error at most ")[1].partition(" %")[0]
         assert float(shown) >= 100 * claimed["value"] > float(shown) - 0.01
-    assert '"buffer": "count-only"' in said
-    assert len(said.splitlines()) <= 27
+    assert '"buffer": "count-only"' in text
+    assert len(text.splitlines()) <= 27
     assert verdict.as_dict()["exit_code"] == 0
     found = json.loads(json.dumps(verdict.as_dict()))["statements"]
     assert [{**one, "million": 0} for one in found] == [
@@ -490,12 +490,12 @@ def test_a_certificate_that_declares_itself_not_valid(tmp_path):
 
 def test_the_wrong_model(honest):
     folder, data, _ = honest
-    wrong = {
+    models = {
         "tensors and shapes": build("linear", inputs=(25,), classes=4, seed=0),
         "theta_0.safetensors does not have the tensors": model_of("mlp", 5),
         "types that it must have": model_of("mlp", 4).double(),
     }
-    for sentence, model in wrong.items():
+    for sentence, model in models.items():
         assert sentence in invalid_sentences(folder, data, model)
 
 
@@ -584,7 +584,7 @@ def test_every_value_is_checked(everything):
 def test_every_count_of_every_part_is_counted_again(everything):
     """A forger who recomputes every bound."""
     folder, data, model = everything
-    names, seen = (
+    names, number = (
         (
             "errors",
             "errors_not_picked",
@@ -600,17 +600,17 @@ def test_every_count_of_every_part_is_counted_again(everything):
     )
     for t, record in enumerate(Forgery(folder).content["records"]):
         for i, part in enumerate(record["parts"]):
-            for name in [names[(seen + k) % len(names)] for k in range(3)]:
+            for name in [names[(number + k) % len(names)] for k in range(3)]:
                 forgery = Forgery(folder)
                 forgery.content["records"][t]["parts"][i][name] += -1 if part[name] else 1
                 with suppress(UserError):  # counts that cannot be have no bounds
                     forgery.mend()
-                found = invalid_sentences(forgery.sign(), data, model())
+                sentences = invalid_sentences(forgery.sign(), data, model())
                 assert (
-                    f"counts of task {t + 1} after task 2" in found
-                    or f"record of task {t + 1} is impossible" in found
+                    f"counts of task {t + 1} after task 2" in sentences
+                    or f"record of task {t + 1} is impossible" in sentences
                 )
-            seen += 1
+            number += 1
 
 
 def test_dropped_added_and_doubled_parts(everything):
@@ -629,10 +629,10 @@ def test_dropped_added_and_doubled_parts(everything):
                     forgery.sign(), data, model()
                 )
     forgery = Forgery(folder)  # two classes of a task taken together, with bounds that follow
-    first, second, *others = forgery.content["records"][0]["parts"]
+    first, second, *remaining = forgery.content["records"][0]["parts"]
     same = ("family", "subject", "iterations", "stopped")
     both = {name: value if name in same else value + second[name] for name, value in first.items()}
-    forgery.content["records"][0]["parts"] = [both, *others]
+    forgery.content["records"][0]["parts"] = [both, *remaining]
     assert "counts of task 1 after task 2" in invalid_sentences(forgery.mend(), data, model())
 
 
@@ -714,12 +714,12 @@ def test_a_forged_certificate_early_in_a_run(tmp_path):
     forgery = Forgery(first)
     forgery.content["records"][0]["errors_not_picked"] -= 1
     forgery.content["records"][0]["errors"] -= 1
-    found = invalid_sentences([forgery.mend(), second], case.data, the_model(case))
-    assert "The counts of task 1 after task 1 are not those that the data gives." in found
+    sentences = invalid_sentences([forgery.mend(), second], case.data, the_model(case))
+    assert "The counts of task 1 after task 1 are not those that the data gives." in sentences
     forgery = Forgery(first)
     forgery.content["statements"][0]["value"] *= 0.5
-    found = invalid_sentences([forgery.sign(), second], case.data, the_model(case))
-    assert "After task 1 a stated bound is smaller than its counts allow: task 1: error" in found
+    sentences = invalid_sentences([forgery.sign(), second], case.data, the_model(case))
+    assert "After task 1 a stated bound is smaller than its counts allow: task 1: error" in sentences
 
 
 # ---- cannot tell
@@ -775,14 +775,14 @@ def test_rows_that_are_copies_count_as_errors(tmp_path, kind, monkeypatch):
     verdict = check_certificates([folder], case.data, the_model(case))
     assert verdict.status == ("cannot tell" if kind == "kl" else "valid"), str(verdict)
     monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda *_: True)
-    other = issued(tmp_path / "unpaid", case, **chosen)[0]
+    unpaid = issued(tmp_path / "unpaid", case, **chosen)[0]
     assert "Rows that the model cannot tell from another" in unverified_sentences(
-        other, case.data, the_model(case)
+        unpaid, case.data, the_model(case)
     )
-    verdict = check_certificates([other], case.data, the_model(case), policy=Policy(draws=True))
+    verdict = check_certificates([unpaid], case.data, the_model(case), policy=Policy(draws=True))
     assert verdict.status == "valid", str(verdict)
     if kind != "kl":
-        verdict = check_certificates([other], case.data, the_model(case), policy=Policy(count_repeats=True))
+        verdict = check_certificates([unpaid], case.data, the_model(case), policy=Policy(count_repeats=True))
         claimed = json.loads((folder / "certificate.json").read_text())["statements"]
         assert all(one["value"] >= own["value"] for one, own in zip(verdict.statements, claimed, strict=True))
 
@@ -840,15 +840,15 @@ def test_another_machine(honest):
 
 def test_too_much_work_is_refused_before_anything_is_learned(honest):
     folder, data, model = honest
-    said = []
+    progress = []
     with pytest.raises(Unreadable, match=r"--limit allows 1\.0e\+00"):
-        check_certificates([folder], data, model(), policy=Policy(operations=1.0), say=said.append)
+        check_certificates([folder], data, model(), policy=Policy(operations=1.0), say=progress.append)
     forgery = Forgery(folder)
     for record in forgery.content["records"]:
         record["stopped"] = 10**9
     with pytest.raises(Unreadable, match="operations"):
-        check_certificates([forgery.mend()], data, model(), say=said.append)
-    assert not any("learning task" in line for line in said)
+        check_certificates([forgery.mend()], data, model(), say=progress.append)
+    assert not any("learning task" in line for line in progress)
 
 
 def test_what_cannot_be_read(tmp_path, honest):
@@ -1002,12 +1002,12 @@ def test_only_the_kernel_completes_a_verdict():
     package, places = Path(cop2l.__file__).parent, []
     for path in sorted(package.rglob("*.py")):
         with path.open("rb") as file:
-            words = [
+            names = [
                 t
                 for t in tokenize.tokenize(file.readline)
                 if "_complete" in t.string.split("#")[0].split(" ")
             ]
-        places += [path.relative_to(package).as_posix() for _ in words]
+        places += [path.relative_to(package).as_posix() for _ in names]
     assert places == [
         "audit/verify.py",
         "kernel/checking.py",

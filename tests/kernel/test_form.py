@@ -35,30 +35,30 @@ def refused(folder, word: str | None = None, kind: type[Refusal] = Refusal) -> N
     assert word is None or word in sentence
 
 
-def paths(value, here=()):
+def paths(value, prefix=()):
     """Every place in a JSON value."""
-    yield here
+    yield prefix
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in inside:
-        yield from paths(inner, (*here, key))
+        yield from paths(inner, (*prefix, key))
 
 
-def replaced(given, path, value):
+def replaced(certificate, path, value):
     """The content with another value at a path."""
     if not path:
         return value
-    found = copy.deepcopy(given)
-    place = found
+    changed_copy = copy.deepcopy(certificate)
+    place = changed_copy
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
-    return found
+    return changed_copy
 
 
-def at(given, path):
+def at(certificate, path):
     for key in path:
-        given = given[key]
-    return given
+        certificate = certificate[key]
+    return certificate
 
 
 FREE = {"settings", "model", "data", "files"}
@@ -77,15 +77,15 @@ OF_PARTS = [
 @pytest.mark.parametrize("made", [folders.content, folders.everything])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_good_certificate_is_read(tmp_path, kind, made):
-    given = made(kind=kind)
-    found = read_certificate(folders.write(tmp_path / "good", given))
-    assert found["options"].kind == kind
-    assert found["folder"] == tmp_path / "good"
-    assert {one["value"] for one in found["statements"]} == {0.9}
+    written = made(kind=kind)
+    content = read_certificate(folders.write(tmp_path / "good", written))
+    assert content["options"].kind == kind
+    assert content["folder"] == tmp_path / "good"
+    assert {one["value"] for one in content["statements"]} == {0.9}
     plain = {
-        key: value for key, value in found.items() if key not in ("options", "folder", "files", "digest")
+        key: value for key, value in content.items() if key not in ("options", "folder", "files", "digest")
     }
-    assert plain == {key: value for key, value in given.items() if key != "options"}
+    assert plain == {key: value for key, value in written.items() if key != "options"}
 
 
 EMPTY = {
@@ -108,10 +108,10 @@ def test_every_place_has_a_type(tmp_path, path):
     every_place_has_a_type(tmp_path, path, folders.content())
 
 
-def every_place_has_a_type(tmp_path, path, given):
+def every_place_has_a_type(tmp_path, path, certificate):
     """Each value in the place of each: what has another type is refused, and so are NaN, infinity and truth values."""
-    good = at(given, path)
-    wrong = [
+    good = at(certificate, path)
+    values = [
         {},
         {"a": 1},
         [],
@@ -128,17 +128,17 @@ def every_place_has_a_type(tmp_path, path, given):
         "a\nb",
         "\x1b[2J",
     ]
-    wrong += ["\ud800", "\u202e", 2**53 + 1, 10**30, float(good) if type(good) is int else 2**63]
+    values += ["\ud800", "\u202e", 2**53 + 1, 10**30, float(good) if type(good) is int else 2**63]
     accepted = []
-    for value in wrong:
+    for value in values:
         if type(value) is type(good) and not isinstance(good, dict | list):
             continue
         try:
-            read_certificate(folders.write(tmp_path / "one", replaced(given, path, value)))
+            read_certificate(folders.write(tmp_path / "one", replaced(certificate, path, value)))
         except Refusal:
             continue
         accepted.append(value)
-    assert accepted == (EMPTY.get(path, []) if given == folders.content() else [])
+    assert accepted == (EMPTY.get(path, []) if certificate == folders.content() else [])
 
 
 RANGES = {
@@ -167,14 +167,14 @@ def test_a_bound_is_a_float_from_zero_to_one(tmp_path, value):
     ids=str,
 )
 def test_unknown_and_missing_fields_are_refused(tmp_path, path):
-    given = folders.content()
+    certificate = folders.content()
     if path and path[0] in FREE:
         return
-    more = replaced(given, path, at(given, path) | {"unknown": 1})
+    more = replaced(certificate, path, at(certificate, path) | {"unknown": 1})
     refused(folders.write(tmp_path / "more", more))
-    for key in at(given, path):
+    for key in at(certificate, path):
         if path != ("options",):  # an option that is absent has its default
-            less = replaced(given, path, {k: v for k, v in at(given, path).items() if k != key})
+            less = replaced(certificate, path, {k: v for k, v in at(certificate, path).items() if k != key})
             refused(folders.write(tmp_path / "less", less))
 
 
@@ -259,20 +259,20 @@ IMPOSSIBLE_LOST = [change for change in IMPOSSIBLE if not {"prior", "rows", "tas
 )  # fmt: skip
 def test_counts_of_a_part_that_cannot_be_are_refused(tmp_path, number, change):
     """Of a class and of a group, which have half of the examples, and of what was lost."""
-    given = folders.everything()
-    given["records"][0]["parts"][number] |= change
+    certificate = folders.everything()
+    certificate["records"][0]["parts"][number] |= change
     refused(
-        folders.write(tmp_path / "one", given),
+        folders.write(tmp_path / "one", certificate),
         "records[0]" if change.get("family") in ("tasks", "average") else "task 1",
     )
 
 
 def test_parts_that_were_not_promised_are_refused(tmp_path):
     def changed(change, made=folders.everything):
-        given = made()
-        parts = given["records"][0]["parts"]
+        certificate = made()
+        parts = certificate["records"][0]["parts"]
         change(parts)
-        refused(folders.write(tmp_path / "one", given), "record of task 1 is impossible")
+        refused(folders.write(tmp_path / "one", certificate), "record of task 1 is impossible")
 
     extra = folders.everything()["records"][0]["parts"]
     for number in range(len(extra)):
@@ -290,7 +290,7 @@ def test_parts_that_were_not_promised_are_refused(tmp_path):
 def test_every_statement_that_was_promised_is_made_once_and_in_order(tmp_path):
     good = folders.everything()["statements"]
     for number in range(len(good)):
-        for wrong in (
+        for statements in (
             good[:number] + good[number + 1 :],
             [*good[: number + 1], *good[number:]],
             [*good[:number], *good[number + 1 :], good[number]] if number + 1 < len(good) else good[::-1],
@@ -298,7 +298,7 @@ def test_every_statement_that_was_promised_is_made_once_and_in_order(tmp_path):
             [*good[:number], good[number] | {"subject": "net"}, *good[number + 1 :]],
         ):
             refused(
-                folders.write(tmp_path / "one", folders.everything() | {"statements": wrong}),
+                folders.write(tmp_path / "one", folders.everything() | {"statements": statements}),
                 "promised statements",
             )
 
@@ -335,7 +335,7 @@ def test_counts_of_the_other_buffers(tmp_path):
 
 def test_there_is_one_statement_for_each_task(tmp_path):
     good = folders.content()["statements"]
-    for wrong in (
+    for statements in (
         [],
         good[:1],
         good[::-1],
@@ -343,12 +343,12 @@ def test_there_is_one_statement_for_each_task(tmp_path):
         [good[0] | {"kind": "kl"}, good[1]],
         [good[0], good[1] | {"task": 3}],
     ):
-        refused(folders.write(tmp_path / "one", folders.content() | {"statements": wrong}))
-    gone = folders.content()
-    gone["records"][0] |= {"errors": None, "errors_not_picked": None}
-    refused(folders.write(tmp_path / "one", gone))
-    gone["statements"][0]["kind"] = "buffer"
-    read_certificate(folders.write(tmp_path / "one", gone))
+        refused(folders.write(tmp_path / "one", folders.content() | {"statements": statements}))
+    without_data = folders.content()
+    without_data["records"][0] |= {"errors": None, "errors_not_picked": None}
+    refused(folders.write(tmp_path / "one", without_data))
+    without_data["statements"][0]["kind"] = "buffer"
+    read_certificate(folders.write(tmp_path / "one", without_data))
 
 
 def test_a_claim_for_a_fixed_number_of_tasks_has_that_number(tmp_path):
@@ -514,13 +514,13 @@ def link_to_device(path):
 
 
 def listening(path):
-    with socket.socket(socket.AF_UNIX) as one:
-        here = Path.cwd()
+    with socket.socket(socket.AF_UNIX) as server:
+        folder_before = Path.cwd()
         os.chdir(path.parent)  # the path of a socket must be short
         try:
-            one.bind(path.name)
+            server.bind(path.name)
         finally:
-            os.chdir(here)
+            os.chdir(folder_before)
 
 
 @pytest.mark.parametrize("name", [TEXT_FILE, *FILES])
@@ -548,12 +548,12 @@ def test_a_damaged_file_of_tensors_cannot_be_read(tmp_path):
     path = folders.write(tmp_path / "one", folders.content()) / "theta.safetensors"
     assert stored_tensors(path)["weight"].tolist() == [0, 1, 2, 3, 4, 5]
     assert (stored_shapes(path, ""), stored_shapes(path, "we")) == ({"weight": (6,)}, {"ight": (6,)})
-    whole = path.read_bytes()
-    for size in (0, 4, 8, 20, len(whole) - 1):
-        path.write_bytes(whole[:size])
+    content = path.read_bytes()
+    for size in (0, 4, 8, 20, len(content) - 1):
+        path.write_bytes(content[:size])
         with pytest.raises(Unreadable):
             stored_tensors(path)
-    path.write_bytes((2**60).to_bytes(8, "little") + whole[8:])
+    path.write_bytes((2**60).to_bytes(8, "little") + content[8:])
     with pytest.raises(Unreadable):
         stored_shapes(path, "")
 
@@ -599,11 +599,11 @@ def test_any_value_in_any_place_is_read_or_refused(tmp_path, path, value):
     """With a digest that matches, so that the checks behind it are reached."""
     folder = folders.write(tmp_path / "one", replaced(folders.content(), path, value))
     try:
-        found = read_certificate(folder)
+        certificate = read_certificate(folder)
     except Refusal as refusal:
         assert str(refusal).endswith(".")  # noqa: PT017
         return
-    assert found["options"].kind in KINDS
+    assert certificate["options"].kind in KINDS
 
 
 @given(st.integers(0, 10**9))

@@ -43,16 +43,16 @@ def code_lines(source: str) -> set[int]:
 
 def imported(source: str) -> set[str]:
     """The modules that a file imports, anywhere in it; relative ones begin with a point."""
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            modules.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
-            found.update(f"cop2l.{alias.name}" for alias in node.names) if module == "cop2l" else found.add(
-                module
-            )
-    return found
+            modules.update(
+                f"cop2l.{alias.name}" for alias in node.names
+            ) if module == "cop2l" else modules.add(module)
+    return modules
 
 
 def allowed(module: str) -> bool:
@@ -80,13 +80,13 @@ print("\\n".join(sys.modules[name].__file__ for name in names))
 
 def test_the_process_that_decides_loads_few_lines():
     """What must be right for a verdict to be right: docs and README state these numbers."""
-    done = subprocess.run([sys.executable, "-P", "-c", LOADED], capture_output=True, text=True, check=True)
+    process = subprocess.run([sys.executable, "-P", "-c", LOADED], capture_output=True, text=True, check=True)
     texts = {
         Path(name).name: Path(name).read_text()
-        for name in done.stdout.split()
+        for name in process.stdout.split()
         if not name.endswith("__init__.py")
     }
-    texts |= {name: Path(name).read_text() for name in done.stdout.split() if name.endswith("__init__.py")}
+    texts |= {name: Path(name).read_text() for name in process.stdout.split() if name.endswith("__init__.py")}
     sizes = {name: (len(text.splitlines()), len(code_lines(text))) for name, text in texts.items()}
     assert len(texts) <= 22, sizes
     assert sum(whole for whole, _ in sizes.values()) <= 3300, sizes

@@ -40,13 +40,13 @@ STREAMS = int(os.environ.get("COP2L_TEST_STREAMS", "80")) // PARTS
 SMALL = {"k": 4, "epochs": 2, "lr": 0.05, "batch": 8, "memory": 20, "max_iterations": 5, "omega": 4.0}
 
 
-def compared(model, case, given=lambda x: x):
+def compared(model, case, to_input=lambda x: x):
     """Learn the stream with the kernel and with the fast path, and compare after every task; the two engines, at the end.
 
     The kernel is given x as an auditor has it, and the fast path as the learner gives it on.
     """
     theta_0, place = parameters(model), next(model.parameters()).device
-    given_x = [given(x) for x in case.x]
+    given_x = [to_input(x) for x in case.x]
     taken_x = [inputs(x) for x in given_x]
     before = [digests(x) for x in given_x]
     ends, engines = [], []
@@ -76,34 +76,34 @@ def drawn(number):
     """A stream, a kind of model and a type of number, all a function of the number."""
     draw = np.random.default_rng(number)
 
-    def one(*choices):
+    def choose(*choices):
         return choices[draw.integers(len(choices))]
 
     tasks = int(draw.integers(1, 6))
-    low, high = one((1, 6), (4, 20), (10, 60 // tasks + 12))
-    last = one(3, 6, 12, 24, None)
-    optimiser, memory = one("sgd", "momentum", "adam"), int(draw.integers(tasks, 12 * tasks + 1))
-    prior = one(0.0, 0.0, 0.3, 0.6)
-    kind, start = one("linear", "mlp", "mlp", "cnn", "normed"), "weights"
+    low, high = choose((1, 6), (4, 20), (10, 60 // tasks + 12))
+    last = choose(3, 6, 12, 24, None)
+    optimiser, memory = choose("sgd", "momentum", "adam"), int(draw.integers(tasks, 12 * tasks + 1))
+    prior = choose(0.0, 0.0, 0.3, 0.6)
+    kind, start = choose("linear", "mlp", "mlp", "cnn", "normed"), "weights"
     if draw.random() < 0.2:
-        kind, start, prior = "linear", "slda", one(0.3, 0.6)
+        kind, start, prior = "linear", "slda", choose(0.3, 0.6)
     case = case_of(
-        one(*SCENARIOS), [int(n) for n in draw.integers(low, high, tasks)], data_seed=number,
-        noise=one(0.05, 0.3), values=one(2, 3, 9), k=one(1, 3, 8) if last else 8,
-        buffer=one("uniform", "threshold", "threshold", "count-only"),
-        stop=one("kl", "preference", "combined", "none", "none"), grid=last is not None and one(True, False), max_iterations=last,
-        optimiser=optimiser, lr=0.01 if optimiser == "adam" else one(0.05, 0.3), omega=one(1.0, 8.0),
-        gamma=one(0.1, 0.6931471805599453), prior=prior, prior_memory=one(0.0, 0.5, 0.8), prior_epochs=one(0, 2),
-        prior_lr=one(None, 0.2), memory=memory, epochs=one(1, 2, 4), batch=one(5, 64), seed=int(draw.integers(2**31)),
-        tasks=one(None, tasks), pick_omega=one(None, None, 1.0, 30.0), balance=one(True, False), start=start,
-        shrinkage=one(1e-4, 0.1, 1.0), ridge=one(0.0, 3.0),
+        choose(*SCENARIOS), [int(n) for n in draw.integers(low, high, tasks)], data_seed=number,
+        noise=choose(0.05, 0.3), values=choose(2, 3, 9), k=choose(1, 3, 8) if last else 8,
+        buffer=choose("uniform", "threshold", "threshold", "count-only"),
+        stop=choose("kl", "preference", "combined", "none", "none"), grid=last is not None and choose(True, False), max_iterations=last,
+        optimiser=optimiser, lr=0.01 if optimiser == "adam" else choose(0.05, 0.3), omega=choose(1.0, 8.0),
+        gamma=choose(0.1, 0.6931471805599453), prior=prior, prior_memory=choose(0.0, 0.5, 0.8), prior_epochs=choose(0, 2),
+        prior_lr=choose(None, 0.2), memory=memory, epochs=choose(1, 2, 4), batch=choose(5, 64), seed=int(draw.integers(2**31)),
+        tasks=choose(None, tasks), pick_omega=choose(None, None, 1.0, 30.0), balance=choose(True, False), start=start,
+        shrinkage=choose(1e-4, 0.1, 1.0), ridge=choose(0.0, 3.0),
     )  # fmt: skip
     if draw.random() < 0.1:  # one class only
         case.y[0][:] = case.y[0][0]
-    return kind, case, one(torch.float32, torch.float32, torch.float64)
+    return kind, case, choose(torch.float32, torch.float32, torch.float64)
 
 
-def wanted(engine, case):
+def situations(engine, case):
     """What random streams must show, so that the comparison means something."""
     points = case.options.grid_points
     return {
@@ -126,7 +126,7 @@ def wanted(engine, case):
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_streams_are_learned_alike_and_rebuilt(part):
-    seen = Counter()
+    counts = Counter()
     for number in range(part * STREAMS, (part + 1) * STREAMS):
         kind, case, dtype = drawn(number)
         model = model_of(kind, case.classes).to(dtype)
@@ -146,10 +146,10 @@ def test_random_streams_are_learned_alike_and_rebuilt(part):
             model.load_state_dict(theta_0)
             rebuild_theta(model, plain, case, FastLearner)
             assert same_bits(parameters(model), theta), number
-        seen.update(name for name, true in wanted(fast, case).items() if true)
-    print(dict(seen))
-    assert set(seen) == set(wanted(fast, case))
-    assert seen["learned"] >= STREAMS / 2
+        counts.update(name for name, true in situations(fast, case).items() if true)
+    print(dict(counts))
+    assert set(counts) == set(situations(fast, case))
+    assert counts["learned"] >= STREAMS / 2
 
 
 def test_a_start_with_lda_from_no_example():
@@ -174,14 +174,14 @@ def test_a_wrong_message_or_a_missing_example_rebuilds_something_else():
     theta_0 = parameters(model)
     engine = compress(model, case)
     theta = parameters(model)
-    assert all(one.iterations for one in engine.sets)
-    for one in engine.sets:
-        for change in ({"iterations": one.iterations - 1}, {"compression": one.compression[1:]}):
-            before = {name: getattr(one, name) for name in change}
-            vars(one).update(change)
+    assert all(task_sets.iterations for task_sets in engine.sets)
+    for task_sets in engine.sets:
+        for change in ({"iterations": task_sets.iterations - 1}, {"compression": task_sets.compression[1:]}):
+            before = {name: getattr(task_sets, name) for name in change}
+            vars(task_sets).update(change)
             model.load_state_dict(theta_0)
             rebuild_theta(model, engine, case)
-            vars(one).update(before)
+            vars(task_sets).update(before)
             assert not same_bits(parameters(model), theta)
 
 
@@ -368,9 +368,9 @@ class Counting(nn.Module):
         return self.head(x) * (1 + 0.01 * self.steps)
 
 
-def halved(module, given):
-    """A hook that changes what the module is given, in place."""
-    given[0].mul_(0.5)
+def halved(module, inputs):
+    """A hook that changes the inputs of a module in place."""
+    inputs[0].mul_(0.5)
 
 
 def hooked(classes):

@@ -27,10 +27,10 @@ def engine(kind, options, parts):
     return made
 
 
-def rebuilt(kind, options, run, known):
-    again = engine(kind, options, known)
+def rebuilt(kind, options, run, examples):
+    again = engine(kind, options, examples)
     again.sizes = run.sizes
-    again.reconstruct(run.sets, known, [None] * TASKS)
+    again.reconstruct(run.sets, examples, [None] * TASKS)
     return digest(again.model.state_dict())
 
 
@@ -51,13 +51,13 @@ def test_the_model_is_rebuilt_from_one_set(kind):
             theta = digest(run.model.state_dict())
             sets = [np.union1d(one.compression, one.evicted) for one in run.sets]
             evicted += sum(len(one.evicted) for one in run.sets)
-            known = [part.take(rows) for part, rows in zip(parts, sets, strict=True)]
-            same.append(rebuilt(kind, options, run, known) == theta)
+            examples = [part.take(rows) for part, rows in zip(parts, sets, strict=True)]
+            same.append(rebuilt(kind, options, run, examples) == theta)
             for label in (0, 1):
                 others = [np.flatnonzero(part.y.numpy() != label) for part in parts]
                 wider = [np.union1d(*rows) for rows in zip(sets, others, strict=True)]
-                known = [part.take(rows) for part, rows in zip(parts, wider, strict=True)]
+                examples = [part.take(rows) for part, rows in zip(parts, wider, strict=True)]
                 assert all(len(rows) < ROWS for rows in wider)
-                same.append(rebuilt(kind, options, run, known) == theta)
+                same.append(rebuilt(kind, options, run, examples) == theta)
     assert evicted > 0
     assert all(same) == (kind is ReferenceLearner), same

@@ -85,35 +85,35 @@ def test_what_is_outside_the_compression_of_an_event_can_be_taken_away(buffer):
         with exact_arithmetic(1):
             theta, sets, before, now = learned(options, parts)
             for t in range(1, TASKS):
-                own, labels = sets[t - 1], parts[t - 1].y.numpy()
+                task_sets, labels = sets[t - 1], parts[t - 1].y.numpy()
                 for name, event in events(before[t - 1], now[t - 1]).items():
-                    c = compression(own.picked, event, nobody)
+                    c = compression(task_sets.picked, event, nobody)
                     lost += int((c & event).sum()) if name == "lost" else 0
                     some = rng.random(ROWS) < 0.5
-                    for gone in (~c, ~c & some, ~c & (labels == 0), ~c & (labels == 1) & some):
-                        removed += int(gone.sum())
+                    for removed_rows in (~c, ~c & some, ~c & (labels == 0), ~c & (labels == 1) & some):
+                        removed += int(removed_rows.sum())
                         same, again, then, after = learned(
-                            options, parts, task=t, gone=gone, kept_iterations=own.iterations
+                            options, parts, task=t, gone=removed_rows, kept_iterations=task_sets.iterations
                         )
                         assert same == theta
-                        found = compression(
-                            again[t - 1].picked, events(then[t - 1], after[t - 1])[name], gone
+                        compressed = compression(
+                            again[t - 1].picked, events(then[t - 1], after[t - 1])[name], removed_rows
                         )
-                        assert found.tolist() == c.tolist()
+                        assert compressed.tolist() == c.tolist()
                 # a part of the sample, one more example: if the event happens on it, it enters
                 part = rng.random(ROWS) < 0.4
                 _, _, then, after = learned(
-                    options, parts, task=t, gone=~part, kept_iterations=own.iterations
+                    options, parts, task=t, gone=~part, kept_iterations=task_sets.iterations
                 )
                 for name, event in events(then[t - 1], after[t - 1]).items():
                     for z in np.flatnonzero(event & ~part)[:2]:
-                        more = ~part
-                        more[z] = False
+                        removed_rows = ~part
+                        removed_rows[z] = False
                         _, again, own_then, own_after = learned(
-                            options, parts, task=t, gone=more, kept_iterations=own.iterations
+                            options, parts, task=t, gone=removed_rows, kept_iterations=task_sets.iterations
                         )
                         happens = events(own_then[t - 1], own_after[t - 1])[name]
-                        assert compression(again[t - 1].picked, happens, more)[z]
+                        assert compression(again[t - 1].picked, happens, removed_rows)[z]
                         entered += 1
     assert removed > 500
     assert lost > 10
