@@ -43,11 +43,11 @@ OUTSIDE = {
 """Exit code 0 is right for these, by the sentence that the verdict prints."""
 
 
-def attack(told: str) -> Callable[[Callable[[Path], Attempt]], Callable[[Path], Attempt]]:
+def attack(description: str) -> Callable[[Callable[[Path], Attempt]], Callable[[Path], Attempt]]:
     """Enter a function into the list."""
 
     def enter(lay: Callable[[Path], Attempt]) -> Callable[[Path], Attempt]:
-        ATTACKS[lay.__name__] = told, lay
+        ATTACKS[lay.__name__] = description, lay
         return lay
 
     return enter
@@ -73,10 +73,10 @@ def issue(folder: Path, samples: dict[int, Any], model: Any, column: Any = None,
     for x, y, *_ in samples.values():
         learner.learn(x, y, groups=column)
     learner.certify({t: pair[:2] for t, pair in samples.items()}).save(folder / "certificate")
-    named = {
+    arrays = {
         f"{name}_{t}": part for t, pair in samples.items() for name, part in zip("xyg", pair, strict=False)
     }
-    np.savez(folder / "data.npz", **named)
+    np.savez(folder / "data.npz", **arrays)
     return claimed(folder / "certificate")
 
 
@@ -110,13 +110,13 @@ def run(folder: Path, x: Rows, y: Rows, x_test: Rows, y_test: Rows, **config: An
 
     single = getattr(grid, "single_run", None) or grid.single
     np.savez(folder / "data.npz", x=x, y=y, x_test=x_test, y_test=y_test)
-    usual = {"stream": str(folder / "data.npz"), "model": "mlp", "architecture": {"hidden": 16}, "tasks": 1}
-    usual |= {"memory": 30, "epochs": 5, "lr": 0.3, "scale": ["none"], **config}
+    keys = {"stream": str(folder / "data.npz"), "model": "mlp", "architecture": {"hidden": 16}, "tasks": 1}
+    keys |= {"memory": 30, "epochs": 5, "lr": 0.3, "scale": ["none"], **config}
     try:
-        start(single(usual), folder / "run")
+        start(single(keys), folder / "run")
     except UserError:
-        del usual["repeats"]  # the other tree has no such word
-        start(single(usual), folder / "run")
+        del keys["repeats"]  # the other tree has no such word
+        start(single(keys), folder / "run")
     return max((folder / "run" / "certificates").iterdir())
 
 
@@ -132,16 +132,16 @@ def clouds(rows: int, seed: int = 0) -> tuple[Rows, Rows]:
     return (np.random.default_rng(seed).normal(size=(rows, 6)) + 3 * np.eye(6)[y]).astype(np.float32), y
 
 
-def linear(**more: Any) -> Any:
+def linear(**options: Any) -> Any:
     from cop2l.models import build
 
-    return build("linear", **{"inputs": (6,), "classes": 4, **more})
+    return build("linear", **{"inputs": (6,), "classes": 4, **options})
 
 
-def network(**more: Any) -> Any:
+def network(**options: Any) -> Any:
     from cop2l.models import build
 
-    return build("mlp", **{"inputs": (6,), "classes": 2, "hidden": 100, "dropout": 0.0, **more})
+    return build("mlp", **{"inputs": (6,), "classes": 2, "hidden": 100, "dropout": 0.0, **options})
 
 
 def honest(folder: Path, **options: Any) -> Path:
@@ -184,13 +184,13 @@ def clamp_copies(folder: Path) -> Attempt:
     x, y, j = x[rows % 40], y[rows % 40], rows[:, None] // 40
     x = np.c_[x, np.where(j % 3 == np.arange(3), 1e6 + 1e3 * j, x[:, :3])].astype(np.float32)
     options = {"preset": "picking", "prior": 0.05, "prior_epochs": 0, "k": 1, "epochs": 20, "lr": 0.5}
-    more = {
+    choices = {
         "architecture": {"hidden": 100, "dropout": 0.0},
         "scale": ["prior"],
         "repeats": True,
         "memory": 10,
     }
-    return OF_RUN, claimed(run(folder, x, y, x[:20], y[:20], **options, **more)), 0.5
+    return OF_RUN, claimed(run(folder, x, y, x[:20], y[:20], **options, **choices)), 0.5
 
 
 @attack("4 hard rows, 11 times each, among 20 000: fewer repeats than were once tolerated")
@@ -261,11 +261,11 @@ def batch_mean(folder: Path) -> Attempt:
     draw, y = np.random.default_rng(0), np.repeat([0, 1], 8192)
     x = (draw.normal(size=(len(y), 6)) + 0.05 * (2 * y[:, None] - 1)).astype(np.float32)
     np.savez(folder / "data.npz", x=x, y=y, x_test=x[:20], y_test=y[:20])
-    held = marks(0, "holdout", 1, n=len(y)) < np.uint64(2**63)
+    withheld = marks(0, "holdout", 1, n=len(y)) < np.uint64(2**63)
     learner = method("finetuning")(attack_models.batch_mean(0), epochs=1, lr=0.1)
-    learner.learn(x[~held], y[~held], classes=[0, 1])
+    learner.learn(x[~withheld], y[~withheld], classes=[0, 1])
     certificate = issue_holdout(
-        learner, {1: (x[held], y[held], None)}, Options(kind="holdout", tasks=1), method="finetuning", classes=2, heads=[[0, 1]],
+        learner, {1: (x[withheld], y[withheld], None)}, Options(kind="holdout", tasks=1), method="finetuning", classes=2, heads=[[0, 1]],
         settings={"epochs": 1, "lr": 0.1, "memory": 2000, "seed": 0}, model={"name": None, "parameters": 12}, threads=1,
         data={"stream": "data.npz", "tasks": 1, "holdout": 0.5, "holdout_seed": 0},
     )  # fmt: skip
@@ -386,10 +386,10 @@ def ground_columns(folder: Path) -> Attempt:
         (folder / str(number)).mkdir()
         order = [names[i] for i in draw.permutation(6)]
         (task,) = load(str(folder / "data.csv"), columns=order, **recipe)
-        stated = {"stream": "data.csv", **recipe, "inputs": order}
+        recipe_of_issuer = {"stream": "data.csv", **recipe, "inputs": order}
         data = {1: (np.asarray(task.x), np.asarray(task.y))}
         claims[number] = issue(
-            folder / str(number), data, linear(classes=2), nothing_picked=True, data=stated
+            folder / str(number), data, linear(classes=2), nothing_picked=True, data=recipe_of_issuer
         )
     best = min(claims, key=claims.__getitem__)
     return f"{best}/certificate --data data.csv --tasks 1 --classes 0,1 --label label", claims[best], 0.5
@@ -475,14 +475,16 @@ def many_classes(folder: Path) -> Attempt:
     except ImportError:
         from cop2l.kernel.learning import digest
 
-    certificate, made = honest(folder), {}
+    certificate, hashes = honest(folder), {}
     for name in ("theta", "theta_0"):
         before = load_file(certificate / f"{name}.safetensors")
         after = {key: torch.zeros(2**18, *value.shape[1:]) for key, value in before.items()}
         save_file(after, certificate / f"{name}.safetensors")
-        made[name] = digest(after)
+        hashes[name] = digest(after)
     model = {"classes": 2**18, "parameters": 7 * 2**18}
-    sign(certificate, lambda content: (content.update(classes=2**18, **made), content["model"].update(model)))
+    sign(
+        certificate, lambda content: (content.update(classes=2**18, **hashes), content["model"].update(model))
+    )
     return AUDITED, None, None
 
 
@@ -552,10 +554,10 @@ def many_folders(folder: Path) -> Attempt:
 
 def audited(attempt: Attempt, folder: Path) -> dict[str, Any]:
     """What `verify` does: its exit code, and whether the lie stands in its output outside quotation marks."""
-    words = attempt[0].split()
-    if words[0] == "cd":
-        folder, words = folder / words[1], words[2:]
-    start = words if words[0] == "hook.py" else ["-m", "cop2l", "verify", *words]
+    arguments = attempt[0].split()
+    if arguments[0] == "cd":
+        folder, arguments = folder / arguments[1], arguments[2:]
+    start = arguments if arguments[0] == "hook.py" else ["-m", "cop2l", "verify", *arguments]
     try:
         how: Any = {"cwd": folder, "capture_output": True, "text": True, "check": False, "timeout": LONGEST}
         done = subprocess.run([sys.executable, *start], **how)
@@ -563,13 +565,13 @@ def audited(attempt: Attempt, folder: Path) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         code, output = 124, ""
     lines = [re.sub(r'"(\\.|[^"\\])*"', "", line) for line in output.splitlines()]
-    found = {
+    result = {
         "code": code,
         "lie": any(LIE in line for line in lines),
         "claim": attempt[1],
         "truth": attempt[2],
     }
-    return found | {"output": output}
+    return result | {"output": output}
 
 
 def laid(name: str, folder: Path) -> dict[str, Any]:
@@ -577,31 +579,31 @@ def laid(name: str, folder: Path) -> dict[str, Any]:
     return audited(ATTACKS[name][1](folder), folder)
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """All attacks against a source tree; 1 if one inside the threat model has exit code 0."""
-    if words[:1] == ["lay"]:
-        print(json.dumps(laid(words[1], Path(words[2]))))
+    if arguments[:1] == ["lay"]:
+        print(json.dumps(laid(arguments[1], Path(arguments[2]))))
         return 0
-    source, when = (Path(words[0]), "before") if words else (HERE.parents[1] / "src", "after")
+    source, when = (Path(arguments[0]), "before") if arguments else (HERE.parents[1] / "src", "after")
     paths = os.pathsep.join(map(str, (source.resolve(), HERE)))
     environ = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     results = json.loads(RESULTS.read_text())
     table, broke = results.setdefault("attacks", {}), False
-    for name, (told, _) in ATTACKS.items():
+    for name, (description, _) in ATTACKS.items():
         with tempfile.TemporaryDirectory() as scratch:
             start = [sys.executable, str(HERE / "attacks.py"), "lay", name, scratch]
             done = subprocess.run(start, env=environ, cwd=HERE, capture_output=True, text=True, check=False)
-        found = json.loads(done.stdout.splitlines()[-1]) if not done.returncode else {"code": None}
-        print(name, found["code"], done.stderr[-300:], flush=True)
-        kept = {key: found[key] for key in ("claim", "truth") if found.get(key) is not None}
+        result = json.loads(done.stdout.splitlines()[-1]) if not done.returncode else {"code": None}
+        print(name, result["code"], done.stderr[-300:], flush=True)
+        bounds = {key: result[key] for key in ("claim", "truth") if result.get(key) is not None}
         table[name] = {
             **table.get(name, {}),
-            "told": told,
-            when: found["code"],
-            f"lie {when}": found.get("lie"),
-            **kept,
+            "told": description,
+            when: result["code"],
+            f"lie {when}": result.get("lie"),
+            **bounds,
         }
-        broke |= when == "after" and not found["code"] and name not in OUTSIDE
+        broke |= when == "after" and not result["code"] and name not in OUTSIDE
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     return int(broke)
 

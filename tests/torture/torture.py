@@ -76,10 +76,10 @@ def judged(cases: Sequence[Any], folder: Path) -> dict[str, Any]:
 
 def table(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
     """Counts by kind, then by result."""
-    found: dict[str, dict[str, int]] = {}
+    table: dict[str, dict[str, int]] = {}
     for (kind, result), count in sorted(counts.items()):
-        found.setdefault(kind, {})[result] = count
-    return found
+        table.setdefault(kind, {})[result] = count
+    return table
 
 
 PARTS = {"mutations": mutations, "files": files, "runs": runs}
@@ -115,13 +115,13 @@ TITLES = {
 }
 
 
-def attack_table(found: dict[str, Any]) -> list[str]:
+def attack_table(content: dict[str, Any]) -> list[str]:
     """The attacks of a hostile issuer, before and after."""
     from attacks import OUTSIDE
 
-    lines = ["", f"## Attacks as a hostile issuer would make them: {len(found)}", "", ATTACKED, ""]
+    lines = ["", f"## Attacks as a hostile issuer would make them: {len(content)}", "", ATTACKED, ""]
     lines += ["| attack | claim | truth | before | after |", "|---|---|---|---|---|"]
-    for name, row in found.items():
+    for name, row in content.items():
         rates = (f"{100 * row[key]:.3g} %" if key in row else "" for key in ("claim", "truth"))
         codes = (
             f"{row.get(when)}{', lie printed' * bool(row.get(f'lie {when}'))}" for when in ("before", "after")
@@ -150,34 +150,34 @@ def page(results: dict[str, Any]) -> str:
         ),
         *attack_table(results["attacks"]),
     ]
-    for part, (title, words) in TITLES.items():
+    for part, (title, introduction) in TITLES.items():
         if part not in results:
             continue
-        found = results[part]
-        total = sum(sum(row.values()) for row in found["results"].values())
-        lines += ["", f"## {title}: {total}", "", words, ""]
-        lines += [f"`{found['command']}` (seed {found['seed']}, {found['date']})", ""]
-        if found["broken"]:
+        section = results[part]
+        total = sum(sum(row.values()) for row in section["results"].values())
+        lines += ["", f"## {title}: {total}", "", introduction, ""]
+        lines += [f"`{section['command']}` (seed {section['seed']}, {section['date']})", ""]
+        if section["broken"]:
             lines += [
-                f"**{len(found['broken'])} broke through:**",
+                f"**{len(section['broken'])} broke through:**",
                 "",
-                *(f"- {line}" for line in found["broken"]),
+                *(f"- {line}" for line in section["broken"]),
                 "",
             ]
         else:
             lines += ["**None broke through.**", ""]
-        if "most seconds" in found:
+        if "most seconds" in section:
             lines += [
-                f"Longest: {found['most seconds']} s; most memory beyond an idle process: {found['most memory in MiB']} MiB.",
+                f"Longest: {section['most seconds']} s; most memory beyond an idle process: {section['most memory in MiB']} MiB.",
                 "",
             ]
-        columns = sorted({result for row in found["results"].values() for result in row})
+        columns = sorted({result for row in section["results"].values() for result in row})
         lines += [f"| kind | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
-        for kind, row in found["results"].items():
+        for kind, row in section["results"].items():
             lines.append(f"| {kind} | {' | '.join(str(row.get(column, '')) for column in columns)} |")
-        if "accepted" in found:
+        if "accepted" in section:
             reasons: dict[str, dict[str, int]] = {}
-            for kind, row in found["accepted"].items():
+            for kind, row in section["accepted"].items():
                 for reason, count in row.items():
                     reasons.setdefault(reason, {})[kind] = count
             lines += [
@@ -206,13 +206,15 @@ def main() -> int:
     broke = attacks.main([]) if chosen.part in (None, "attacks") else 0
     for part in PARTS if chosen.part is None else PARTS.keys() & {chosen.part}:
         count = SIZES[part] if chosen.count is None else chosen.count
-        found = PARTS[part](count, chosen.seed)
+        result = PARTS[part](count, chosen.seed)
         command = f"python tests/torture/torture.py {part} --count {count} --seed {chosen.seed}"
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        record = {"command": command, "seed": chosen.seed, "date": today, **found}
+        record = {"command": command, "seed": chosen.seed, "date": today, **result}
         RESULTS.write_text(json.dumps(json.loads(RESULTS.read_text()) | {part: record}, indent=1) + "\n")
-        print(f"{part}: {len(found['broken'])} broke through", *found["broken"][:20], sep="\n  ", flush=True)
-        broke |= bool(found["broken"])
+        print(
+            f"{part}: {len(result['broken'])} broke through", *result["broken"][:20], sep="\n  ", flush=True
+        )
+        broke |= bool(result["broken"])
     PAGE.write_text(page(json.loads(RESULTS.read_text())))
     return int(broke)
 

@@ -47,26 +47,26 @@ def own_model() -> nn.Module:
 def clouds(seed: int, classes: int, same: bool, rows: int = 60) -> Samples:
     """Two tasks of two classes, six numbers per example, some labels wrong."""
     draw = np.random.default_rng(seed)
-    found = {}
+    samples = {}
     for task in (1, 2):
         label = draw.integers(0, 2, rows)
         x = draw.normal(size=(rows, 6)).astype(np.float32)
         x[np.arange(rows), label + 2 * (task - 1)] += 4
         wrong = draw.random(rows) < 0.05
-        found[task] = (x, np.where(wrong, 1 - label, label) + (0 if same else 2 * (task - 1)))
-    assert all(y.max() < classes for _, y in found.values())
-    return found
+        samples[task] = (x, np.where(wrong, 1 - label, label) + (0 if same else 2 * (task - 1)))
+    assert all(y.max() < classes for _, y in samples.values())
+    return samples
 
 
 def few_digits(seed: int) -> Samples:
     """Two tasks of two digits, sixty pictures each."""
     from cop2l.streams import load
 
-    found: Samples = {}
+    samples: Samples = {}
     for x, y, t in list(load("digits"))[:2]:
         rows = np.random.default_rng(seed).permutation(len(y))[:60]
-        found[t] = (np.asarray(x)[rows], np.asarray(y)[rows])
-    return found
+        samples[t] = (np.asarray(x)[rows], np.asarray(y)[rows])
+    return samples
 
 
 @dataclass
@@ -131,9 +131,9 @@ class Base:
         self.run = [Certificate.read(one) for one in self.folders]
         return self
 
-    def audit(self, folders: list[Path], given: bool = True) -> Any:
+    def audit(self, folders: list[Path], with_data: bool = True) -> Any:
         """The kernel's verdict, with the data and the model or without."""
-        if not given:
+        if not with_data:
             return check_certificates(folders, policy=POLICY)
         samples = {task: (*pair, self.groups.get(task)) for task, pair in self.samples.items()}
         return check_certificates(folders, samples, self.model(), policy=POLICY)
@@ -141,14 +141,14 @@ class Base:
     def truth(self, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """What the learner itself issues with the options, heads and missing data that a certificate states; None if nothing."""
         heads = [record["head"] for record in content["records"]]
-        gone = [record["errors"] is None for record in content["records"]]
-        key = canonical_json([content["scenario"], content["options"], heads, gone])
+        data_gone = [record["errors"] is None for record in content["records"]]
+        key = canonical_json([content["scenario"], content["options"], heads, data_gone])
         if key not in self.honest:
             try:
                 learner = self._learner(content["scenario"], Options(**content["options"]).as_dict())
                 for task, head in enumerate(heads, 1):
                     learner.learn(*self.samples[task], classes=head, groups=self.groups.get(task))
-                data = {task: self.samples[task] for task, missing in enumerate(gone, 1) if not missing}
+                data = {task: self.samples[task] for task, missing in enumerate(data_gone, 1) if not missing}
                 self.honest[key] = learner.certify(data).content
             except UserError:
                 self.honest[key] = None
@@ -184,29 +184,29 @@ LDA = {**PRIOR, **ALL, "start": "slda", "stop": "none"}
 def planned() -> list[Base]:
     """All the honest runs before they are made, then their siblings: another seed, on other data."""
     ci, ti, di = "class-incremental", "task-incremental", "domain-incremental"
-    made = []
+    bases = []
     for other in (0, 1):
-        data, one, pictures = clouds(other, 4, False), clouds(other + 9, 2, True), few_digits(other)
-        more = {"seed": 3 + other}
+        data, two_classes, pictures = clouds(other, 4, False), clouds(other + 9, 2, True), few_digits(other)
+        seeds = {"seed": 3 + other}
         shapes = (((6,), 4), ((6,), 2), ((1, 8, 8), 10))
-        four, two, digits = (linear(*shape, **more) for shape in shapes)
-        made += [
-            Base("paper, class-incremental, fixed", data, four, ci, {**PAPER, "tasks": 2, **more}),
-            Base("paper kl-tight, task-incremental, anytime", data, four, ti, {**PAPER, "kind": "kl-tight", "memory": 6, **more}, HEADS),
-            Base("hybrid, digits, anytime", pictures, digits, ci, {**PRIOR, **more}),
-            Base("hybrid, task-incremental, fixed", data, four, ti, {**PRIOR, "tasks": 2, **more}, HEADS),
-            Base("hybrid, domain-incremental, picks", one, two, di, {**PRIOR, "stop": "none", "tasks": 2, **more}),
-            Base("cop2l, domain-incremental, anytime", one, two, di, {**NO_PRIOR, **more}),
-            Base("cop2l, class-incremental, a task's data gone", data, four, ci, {**NO_PRIOR, "tasks": 2, **more}, gone=(1,)),
-            Base("paper, own model, class-incremental, fixed", data, own_model, ci, {**PAPER, "kind": "kl-tight", "tasks": 2, **more}),
-            Base("all claims, picks, fixed", data, four, ci, {**PICKED, "tasks": 2, **more}, groups=GROUPS),
-            Base("all claims, combined, anytime", one, two, di, {**PRIOR, **ALL, **more}, groups=GROUPS),
-            Base("all claims, LDA, fixed", data, four, ci, {**LDA, "tasks": 2, **more}, groups=GROUPS),
-            Base("all claims, a task's data gone", data, four, ti, {**PICKED, "tasks": 2, **more}, HEADS, (1,), groups=GROUPS),
+        four, two, digits = (linear(*shape, **seeds) for shape in shapes)
+        bases += [
+            Base("paper, class-incremental, fixed", data, four, ci, {**PAPER, "tasks": 2, **seeds}),
+            Base("paper kl-tight, task-incremental, anytime", data, four, ti, {**PAPER, "kind": "kl-tight", "memory": 6, **seeds}, HEADS),
+            Base("hybrid, digits, anytime", pictures, digits, ci, {**PRIOR, **seeds}),
+            Base("hybrid, task-incremental, fixed", data, four, ti, {**PRIOR, "tasks": 2, **seeds}, HEADS),
+            Base("hybrid, domain-incremental, picks", two_classes, two, di, {**PRIOR, "stop": "none", "tasks": 2, **seeds}),
+            Base("cop2l, domain-incremental, anytime", two_classes, two, di, {**NO_PRIOR, **seeds}),
+            Base("cop2l, class-incremental, a task's data gone", data, four, ci, {**NO_PRIOR, "tasks": 2, **seeds}, gone=(1,)),
+            Base("paper, own model, class-incremental, fixed", data, own_model, ci, {**PAPER, "kind": "kl-tight", "tasks": 2, **seeds}),
+            Base("all claims, picks, fixed", data, four, ci, {**PICKED, "tasks": 2, **seeds}, groups=GROUPS),
+            Base("all claims, combined, anytime", two_classes, two, di, {**PRIOR, **ALL, **seeds}, groups=GROUPS),
+            Base("all claims, LDA, fixed", data, four, ci, {**LDA, "tasks": 2, **seeds}, groups=GROUPS),
+            Base("all claims, a task's data gone", data, four, ti, {**PICKED, "tasks": 2, **seeds}, HEADS, (1,), groups=GROUPS),
         ]  # fmt: skip
-    for number, base in enumerate(made):
-        base.name += " (sibling)" * (number >= len(made) // 2)
-    return made
+    for number, base in enumerate(bases):
+        base.name += " (sibling)" * (number >= len(bases) // 2)
+    return bases
 
 
 def bases(folder: Path) -> dict[str, Base]:

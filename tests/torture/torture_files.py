@@ -62,27 +62,27 @@ def signed(folder: Path, content: dict[str, Any]) -> None:
 # ---- the text
 
 
-def bytes_of_the_text(whole: bytes) -> Iterator[tuple[str, bytes]]:
+def bytes_of_the_text(raw: bytes) -> Iterator[tuple[str, bytes]]:
     """Texts that are no JSON, or other JSON."""
     draw = random.Random(0)
-    for place in sorted(draw.sample(range(len(whole)), 20)):
-        yield f"cut at {place}", whole[:place]
-    for place in sorted(draw.sample(range(len(whole)), 20)):
-        yield f"a byte 0xff at {place}", whole[:place] + b"\xff" + whole[place:]
+    for place in sorted(draw.sample(range(len(raw)), 20)):
+        yield f"cut at {place}", raw[:place]
+    for place in sorted(draw.sample(range(len(raw)), 20)):
+        yield f"a byte 0xff at {place}", raw[:place] + b"\xff" + raw[place:]
     yield from {
-        "empty": b"", "null": b"null", "a list": b"[]", "a number": b"1", "BOM": b"\xef\xbb\xbf" + whole, "zeros": bytes(10**6),
-        "UTF-16": whole.decode().encode("utf-16"), "UTF-32": whole.decode().encode("utf-32"), "spaces": b" " * 40_000_000 + whole,
-        "twice": whole + whole, "deep lists": b"[" * 100_000, "deep objects": b'{"a":' * 100_000, "deep and closed": b"[" * 990 + b"]" * 990,
+        "empty": b"", "null": b"null", "a list": b"[]", "a number": b"1", "BOM": b"\xef\xbb\xbf" + raw, "zeros": bytes(10**6),
+        "UTF-16": raw.decode().encode("utf-16"), "UTF-32": raw.decode().encode("utf-32"), "spaces": b" " * 40_000_000 + raw,
+        "twice": raw + raw, "deep lists": b"[" * 100_000, "deep objects": b'{"a":' * 100_000, "deep and closed": b"[" * 990 + b"]" * 990,
         "long": b'{"format": "' + b"x" * 40_000_000 + b'"}', "many keys": b"{" + b",".join(b'"%d":0' % i for i in range(10**6)) + b"}",
-        "random": random.Random(1).randbytes(10**5), "a long key": whole.replace(b'"method"', b'"' + b"k" * 10**6 + b'"', 1),
+        "random": random.Random(1).randbytes(10**5), "a long key": raw.replace(b'"method"', b'"' + b"k" * 10**6 + b'"', 1),
         "html": b"<script>alert(1)</script>", "pickle": b"\x80\x04cos\nsystem\n(S'true'\ntR.", "not ours": b'{"format": "x", "version": 2}',
-        "later": whole.replace(b'"version": 3', b'"version": 4'), "version true": b'{"format":"cop2l-certificate","version":3.0}',
+        "later": raw.replace(b'"version": 4', b'"version": 5'), "version true": b'{"format":"cop2l-certificate","version":4.0}',
     }.items()  # fmt: skip
 
 
-def written_into(whole: str, path: tuple[Any, ...], written: str) -> bytes:
+def written_into(text: str, path: tuple[Any, ...], written: str) -> bytes:
     """The text with something written in the place of a value, whatever it is."""
-    content = json.loads(whole)
+    content = json.loads(text)
     at(content, path[:-1])[path[-1]] = "THE PLACE"
     return json.dumps(content).replace('"THE PLACE"', written).encode("utf-8", "surrogatepass")
 
@@ -120,10 +120,10 @@ def asking_for_much(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, An
             f"{rows} picked",
             lambda c, n=rows: [r.update(rows=n, n=n - r["prior"], picked=n // 2) for r in c["records"]],
         )
-        many = {"compression": rows // 3, "evicted": rows // 3}
+        counts = {"compression": rows // 3, "evicted": rows // 3}
         yield changed(
             f"{rows} compressed",
-            lambda c, n=rows, m=many: [r.update(rows=n, n=n - r["prior"], **m) for r in c["records"]],
+            lambda c, n=rows, m=counts: [r.update(rows=n, n=n - r["prior"], **m) for r in c["records"]],
         )
     for name in ("stopped", "iterations", "rows", "n", "prior", "evicted", "errors_not_picked", "errors"):
         for value in (10**9, 2**53, 2**53 + 1, 10**30, -1):
@@ -184,18 +184,18 @@ def safetensors(header: object, data: bytes = b"", length: int | None = None) ->
     return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
-def tensor_files(whole: bytes) -> Iterator[tuple[str, bytes]]:
+def tensor_files(raw: bytes) -> Iterator[tuple[str, bytes]]:
     """Files that are no tensors, or other tensors."""
-    size = struct.unpack("<Q", whole[:8])[0]
-    header, data, draw = json.loads(whole[8 : 8 + size]), whole[8 + size :], random.Random(2)
+    size = struct.unpack("<Q", raw[:8])[0]
+    header, data, draw = json.loads(raw[8 : 8 + size]), raw[8 + size :], random.Random(2)
     name = next(key for key in header if key != "__metadata__")
-    one = header[name]
+    entry = header[name]
 
     def with_one(**changes: Any) -> bytes:
-        return safetensors({**header, name: {**one, **changes}}, data)
+        return safetensors({**header, name: {**entry, **changes}}, data)
 
-    for place in sorted(draw.sample(range(len(whole)), 8)):
-        yield f"cut at {place}", whole[:place]
+    for place in sorted(draw.sample(range(len(raw)), 8)):
+        yield f"cut at {place}", raw[:place]
     yield from {
         "empty": b"", "eight bytes": bytes(8), "zeros": bytes(10**5), "header length 2**63": safetensors(header, data, 2**63),
         "header length 2**64 - 1": safetensors(header, data, 2**64 - 1), "header length 99 MB": safetensors(header, data, 99_000_000),
@@ -203,13 +203,13 @@ def tensor_files(whole: bytes) -> Iterator[tuple[str, bytes]]:
         "deep header": safetensors(b"[" * 100_000), "header is a list": safetensors([]), "no tensors": safetensors({}),
         "dtype unknown": with_one(dtype="X7"), "dtype F64": with_one(dtype="F64"), "dtype null": with_one(dtype=None),
         "negative offsets": with_one(data_offsets=[-8, 0]), "offsets beyond": with_one(data_offsets=[0, 10**15]),
-        "offsets reversed": with_one(data_offsets=[len(data), 0]), "offsets overlap": safetensors({**header, "again": one}, data),
+        "offsets reversed": with_one(data_offsets=[len(data), 0]), "offsets overlap": safetensors({**header, "again": entry}, data),
         "offsets 2**64": with_one(data_offsets=[0, 2**64]), "a hole": safetensors(header, data + bytes(64)),
         "shape overflows": with_one(shape=[2**40, 2**40]), "shape of nothing": with_one(shape=[0, 2**62]), "shape negative": with_one(shape=[-1]),
-        "shape deep": with_one(shape=[1] * 10_000), "shape of text": with_one(shape="x"), "escape in a name": safetensors({**header, "\x1b[2J": one}, data),
+        "shape deep": with_one(shape=[1] * 10_000), "shape of text": with_one(shape="x"), "escape in a name": safetensors({**header, "\x1b[2J": entry}, data),
         "metadata": safetensors({**header, "__metadata__": {"bound": "0.01 %"}}, data), "metadata no text": safetensors({**header, "__metadata__": 1}, data),
-        "a name twice": safetensors(json.dumps(header).encode()[:-1] + b"," + json.dumps({name: one}).encode()[1:], data),
-        "a long name": safetensors({**header, "n" * 10**6: one}, data), "100 000 names": safetensors({str(i): one for i in range(100_000)}, data),
+        "a name twice": safetensors(json.dumps(header).encode()[:-1] + b"," + json.dumps({name: entry}).encode()[1:], data),
+        "a long name": safetensors({**header, "n" * 10**6: entry}, data), "100 000 names": safetensors({str(i): entry for i in range(100_000)}, data),
         "JSON with NaN": safetensors(b'{"a": NaN}'), "not UTF-8": safetensors(b'{"\xff": 1}'), "pickle": b"\x80\x04cos\nsystem\n(S'true'\ntR.",
     }.items()  # fmt: skip
 
@@ -229,12 +229,12 @@ def sparse(path: Path, size: int) -> None:
 
 def bound_socket(path: Path) -> None:
     path.unlink()
-    here = Path.cwd()
+    folder_before = Path.cwd()
     os.chdir(path.parent)  # the name of a socket is short
     try:
         socket.socket(socket.AF_UNIX).bind(path.name)
     finally:
-        os.chdir(here)
+        os.chdir(folder_before)
 
 
 def replaced(make: Callable[[Path], Any]) -> Callable[[Path], None]:
@@ -266,8 +266,8 @@ NO_FILES: dict[str, Callable[[Path], Any]] = {
 
 def hostile_files(base: Base, data: Path) -> list[Case]:
     """Every hostile certificate made from one honest one."""
-    given = ("--data", str(data), *LIMIT)
-    whole = (base.folders[-1] / TEXT).read_bytes()
+    arguments = ("--data", str(data), *LIMIT)
+    raw = (base.folders[-1] / TEXT).read_bytes()
     content = Certificate.read(base.folders[-1]).content
     cases = []
 
@@ -277,13 +277,13 @@ def hostile_files(base: Base, data: Path) -> list[Case]:
             (folder / TEXT).write_bytes(written)
             return folder
 
-        cases.append(Case(kind, name, lay, given, harmless))
+        cases.append(Case(kind, name, lay, arguments, harmless))
 
-    for name, written in bytes_of_the_text(whole):
+    for name, written in bytes_of_the_text(raw):
         text("the bytes of the text", name, written)
     for path in PLACES:
         for name, something in WRITTEN.items():
-            text("a value of the text", f"{name} at {path}", written_into(whole.decode(), path, something))
+            text("a value of the text", f"{name} at {path}", written_into(raw.decode(), path, something))
     for path in [
         p for p in leaves(content) if isinstance(at(content, p), str) and p[0] not in ("assumptions", "files")
     ]:
@@ -319,7 +319,7 @@ def hostile_files(base: Base, data: Path) -> list[Case]:
 
         # what was not reached may be any number: then the certificate is another honest one
         harmless = name.startswith("options.") or name.endswith((" threads", " recipe"))
-        cases.append(Case("numbers that ask for much", name, lay, given, harmless))
+        cases.append(Case("numbers that ask for much", name, lay, arguments, harmless))
 
     for name, mine in asking_for_much(content):
         asked(name, mine)
@@ -333,7 +333,13 @@ def hostile_files(base: Base, data: Path) -> list[Case]:
             return folder
 
         cases.append(
-            Case("tensors", f"{name} in {file}{', signed' * sign}", lay, given, sign and name in SAME_TENSORS)
+            Case(
+                "tensors",
+                f"{name} in {file}{', signed' * sign}",
+                lay,
+                arguments,
+                sign and name in SAME_TENSORS,
+            )
         )
 
     for file in TENSORS:
@@ -348,16 +354,16 @@ def hostile_files(base: Base, data: Path) -> list[Case]:
             return folder
 
         same = name.startswith(("moved", "nobody"))  # who is root may read what nobody may
-        cases.append(Case("what is no plain file", f"{name}: {file}", lay, given, same))
+        cases.append(Case("what is no plain file", f"{name}: {file}", lay, arguments, same))
 
     for file in (TEXT, *TENSORS):
         for name, make in NO_FILES.items():
             no_file(file, name, make)
-    cases += strange_folders(base, given)
+    cases += strange_folders(base, arguments)
     return cases
 
 
-def strange_folders(base: Base, given: tuple[str, ...]) -> list[Case]:
+def strange_folders(base: Base, arguments: tuple[str, ...]) -> list[Case]:
     """The folder itself, and more in it than belongs there."""
 
     def extra(name: str, written: bytes) -> Callable[[Path], Path]:
@@ -368,7 +374,7 @@ def strange_folders(base: Base, given: tuple[str, ...]) -> list[Case]:
 
         return lay
 
-    def named(name: str) -> Callable[[Path], Path]:
+    def renamed_to(name: str) -> Callable[[Path], Path]:
         return lambda place: copied(base, place).rename(place / name)
 
     def instead(make: Callable[[Path], Any]) -> Callable[[Path], Path]:
@@ -378,11 +384,11 @@ def strange_folders(base: Base, given: tuple[str, ...]) -> list[Case]:
 
         return lay
 
-    found = [
-        Case("the folder", f"called {name!r}", named(name), given, True)
+    cases = [
+        Case("the folder", f"called {name!r}", renamed_to(name), arguments, True)
         for name in ("\x1b[2Jx", "new\nline", "\u202ex", "\udcff", "-h", "x" * 250)
     ]
-    more = (
+    names = (
         "more.safetensors",
         "theta.safetensors.old",
         ".hidden",
@@ -390,14 +396,14 @@ def strange_folders(base: Base, given: tuple[str, ...]) -> list[Case]:
         "\x1b[2J",
         "theta.pt",
     )
-    found += [
-        Case("the folder", f"with a file {name!r} more", extra(name, b"x"), given, True) for name in more
+    cases += [
+        Case("the folder", f"with a file {name!r} more", extra(name, b"x"), arguments, True) for name in names
     ]
-    for what, make in (("a FIFO", os.mkfifo), ("empty", Path.mkdir), ("a link to itself", lambda path: path.symlink_to(path.name)),
+    for description, make in (("a FIFO", os.mkfifo), ("empty", Path.mkdir), ("a link to itself", lambda path: path.symlink_to(path.name)),
                        ("a link to /", lambda path: path.symlink_to("/")), ("a file", lambda path: path.write_text("{}")),
                        ("not there", lambda path: None), ("a link to /dev/zero", lambda path: path.symlink_to("/dev/zero"))):  # fmt: skip
-        found.append(Case("the folder", what, instead(make), given))
-    return found
+        cases.append(Case("the folder", description, instead(make), arguments))
+    return cases
 
 
 ATTACKED = {0: 1, 3: 1, 12: 8, 14: 4}

@@ -40,13 +40,13 @@ class Result:
 
 def forked(work: Callable[[], Any]) -> Result:
     """Do some work in a copy of this process, and measure it."""
-    with tempfile.TemporaryFile() as words:
+    with tempfile.TemporaryFile() as output_file:
         child = os.fork()
         if not child:
             code = 70
             try:
-                os.dup2(words.fileno(), 1)
-                os.dup2(words.fileno(), 2)
+                os.dup2(output_file.fileno(), 1)
+                os.dup2(output_file.fileno(), 2)
                 sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
                 sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
                 signal.alarm(KILLED_AFTER)
@@ -65,8 +65,8 @@ def forked(work: Callable[[], Any]) -> Result:
                 os._exit(code)
         _, status, usage = os.wait4(child, 0)
         seconds = usage.ru_utime + usage.ru_stime  # of its own: the machine may be busy
-        words.seek(0)
-        output = words.read().decode("utf-8", "replace")
+        output_file.seek(0)
+        output = output_file.read().decode("utf-8", "replace")
     return Result(os.waitstatus_to_exitcode(status), output, seconds, usage.ru_maxrss * 1024)
 
 
@@ -75,7 +75,7 @@ def judge(cases: Sequence[Case], folder: Path, busy: bool = False) -> list[tuple
     from cop2l.cli import main
 
     idle = idle_memory()
-    found = []
+    results = []
     for number, case in enumerate(cases):
         place = folder / str(number)
         place.mkdir(parents=True)
@@ -83,18 +83,18 @@ def judge(cases: Sequence[Case], folder: Path, busy: bool = False) -> list[tuple
         result = forked(lambda path=path, case=case: main(["verify", str(path), *case.arguments]))
         result.memory = max(0, result.memory - idle)
         result.invalid = [fault for fault in faults(case, result) if not (busy and fault.endswith(" s"))]
-        found.append((case, result))
-    return found
+        results.append((case, result))
+    return results
 
 
 def faults(case: Case, result: Result) -> list[str]:
     """Everything that must not be."""
     allowed = (0, 1, 2, 3) if case.harmless else (1, 2, 3)
-    strange = {letter for letter in result.output if not (letter.isprintable() or letter == "\n")}
+    unprintable = {letter for letter in result.output if not (letter.isprintable() or letter == "\n")}
     checks = {
         f"exit code {result.code}": result.code in allowed,
         "a traceback": "Traceback" not in result.output,
-        f"unprintable {strange}": not strange,
+        f"unprintable {unprintable}": not unprintable,
         f"{len(result.output)} letters of output": len(result.output) < MOST_WORDS,
         f"{result.memory / 2**20:.0f} MiB": result.memory < MOST_MEMORY,
         f"{result.seconds:.1f} s": result.seconds < MOST_SECONDS,

@@ -54,11 +54,11 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     entries = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     )
-    found = False
+    exchanged = False
     for key, inner in entries:
-        found = True
+        exchanged = True
         yield from leaves(inner, (*path, key))
-    if not found:
+    if not exchanged:
         yield path
 
 
@@ -168,15 +168,15 @@ def an_entry_twice(f: Forgery, draw: Draw) -> None:
 
 def records_and_statements_swapped(f: Forgery, draw: Draw) -> None:
     content, name = f.run[-1].content, draw.choice(["records", "statements"])
-    one, two = content[name][0], content[name][1]
-    keys = draw.choice([list(one), [draw.choice(list(one))], [key for key in one if key != "task"]])
+    first, second = content[name][0], content[name][1]
+    keys = draw.choice([list(first), [draw.choice(list(first))], [key for key in first if key != "task"]])
     for key in keys:
-        one[key], two[key] = two[key], one[key]
+        first[key], second[key] = second[key], first[key]
 
 
 def parts_of_another_certificate(f: Forgery, draw: Draw) -> None:
     """Of another time of the run, of its sibling, or of any other honest run that looks alike."""
-    mine, theirs = f.one(draw), deepcopy(draw.choice([*f.base.run, *f.sibling.run]))
+    target, source = f.one(draw), deepcopy(draw.choice([*f.base.run, *f.sibling.run]))
     for name in draw.sample(
         [
             "records",
@@ -192,22 +192,22 @@ def parts_of_another_certificate(f: Forgery, draw: Draw) -> None:
         ],
         2,
     ):
-        if name in mine.tensors:
-            mine.tensors[name] = theirs.tensors[name]
+        if name in target.tensors:
+            target.tensors[name] = source.tensors[name]
         elif name == "one record":
-            number = draw.randrange(min(len(mine.content["records"]), len(theirs.content["records"])))
-            mine.content["records"][number] = theirs.content["records"][number]
+            number = draw.randrange(min(len(target.content["records"]), len(source.content["records"])))
+            target.content["records"][number] = source.content["records"][number]
         else:
-            mine.content[name] = theirs.content[name]
+            target.content[name] = source.content[name]
 
 
 def tensors_of_another_name(f: Forgery, draw: Draw) -> None:
     tensors = f.one(draw).tensors
-    one, two = draw.sample(["theta", "theta_0"], 2)
+    first, second = draw.sample(["theta", "theta_0"], 2)
     if draw.random() < 0.5:
-        tensors[one] = tensors[two]
+        tensors[first] = tensors[second]
     else:
-        tensors[one], tensors[two] = tensors[two], tensors[one]
+        tensors[first], tensors[second] = tensors[second], tensors[first]
 
 
 def sets_edited(f: Forgery, draw: Draw) -> None:
@@ -224,12 +224,12 @@ def sets_edited(f: Forgery, draw: Draw) -> None:
             ["compression", "picked"],
         ]
     )
-    row, how = draw.randrange(60), draw.choice(["add", "drop", "exchange", "empty", "order"])
+    row, edit = draw.randrange(60), draw.choice(["add", "drop", "exchange", "empty", "order"])
     for name in names:
         rows = sets[f"{task}/{name}"].numpy()
-        kept = rows if how in ("add", "order") or not len(rows) else np.delete(rows, row % len(rows))
-        new = {"empty": rows[:0], "order": rows[::-1].copy()}.get(how, kept)
-        new = np.union1d(kept, [row]) if how in ("add", "exchange") else new
+        kept = rows if edit in ("add", "order") or not len(rows) else np.delete(rows, row % len(rows))
+        new = {"empty": rows[:0], "order": rows[::-1].copy()}.get(edit, kept)
+        new = np.union1d(kept, [row]) if edit in ("add", "exchange") else new
         sets[f"{task}/{name}"] = torch.from_numpy(new.astype(np.int64))
 
 
@@ -252,25 +252,25 @@ def the_parts_of_a_record(f: Forgery, draw: Draw) -> None:
     if not parts:
         parts += deepcopy(draw.choice([one.content["records"][0]["parts"] for one in f.sibling.run]))
     one, two = draw.choice(parts), draw.choice(parts)
-    how = draw.choice(["drop", "double", "name", "family", "join", "give", "order", "swap"])
+    edit = draw.choice(["drop", "double", "name", "family", "join", "give", "order", "swap"])
     names = [name for name in COUNTS if name != "iterations"] + ["n", "prior"]
-    if how in ("drop", "join"):
+    if edit in ("drop", "join"):
         parts.remove(one)
-    if how == "double":
+    if edit == "double":
         parts.insert(draw.randint(0, len(parts)), deepcopy(one))
-    elif how in ("name", "family"):
-        key = "subject" if how == "name" else "family"
+    elif edit in ("name", "family"):
+        key = "subject" if edit == "name" else "family"
         one[key] = draw.choice(
             [two[key], 0, 1, 2, 3, "north", "south", "lost", "gained", "net", "tasks", "average"]
         )
-    elif how in ("join", "give") and one is not two:
-        for name in names if how == "join" else [draw.choice(names)]:
+    elif edit in ("join", "give") and one is not two:
+        for name in names if edit == "join" else [draw.choice(names)]:
             if None not in (one[name], two[name]):
-                moved = one[name] if how == "join" else draw.randint(0, one[name])
+                moved = one[name] if edit == "join" else draw.randint(0, one[name])
                 one[name], two[name] = one[name] - moved, two[name] + moved
-    elif how == "order":
+    elif edit == "order":
         draw.shuffle(parts)
-    elif how == "swap":
+    elif edit == "swap":
         one["subject"], two["subject"] = two["subject"], one["subject"]
 
 
@@ -296,27 +296,27 @@ def fewer_errors(f: Forgery, draw: Draw) -> None:
 
 def more_examples(f: Forgery, draw: Draw) -> None:
     """More rows, so that the bounds that follow are smaller."""
-    whole, more = draw.choice(f.one(draw).content["records"]), draw.choice([1, 2, 60, 10**4])
-    record = draw.choice(counted(whole))
-    record["n"] += more
+    task_record, number = draw.choice(f.one(draw).content["records"]), draw.choice([1, 2, 60, 10**4])
+    record = draw.choice(counted(task_record))
+    record["n"] += number
     if draw.random() < 0.7:
-        whole["rows"] += more
+        task_record["rows"] += number
     else:
-        record["prior"] -= min(more, record["prior"])
+        record["prior"] -= min(number, record["prior"])
 
 
 def the_data_is_gone(f: Forgery, draw: Draw) -> None:
     """The kind of a task's bound is chosen afterwards: its data is said to be gone, or to be there."""
     content = f.run[-1].content
     record = draw.choice(content["records"])
-    gone = record["errors"] is not None
+    data_gone = record["errors"] is not None
     for one in counted(record):
         one["errors"], one["errors_not_picked"] = (
-            (None, None) if gone else (draw.randrange(5), draw.randrange(5))
+            (None, None) if data_gone else (draw.randrange(5), draw.randrange(5))
         )
     for statement in content["statements"]:
         if statement["task"] == record["task"]:
-            statement["kind"] = "buffer" if gone else content["options"]["kind"]
+            statement["kind"] = "buffer" if data_gone else content["options"]["kind"]
 
 
 OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -339,10 +339,10 @@ def an_option(f: Forgery, draw: Draw) -> None:
     name = draw.choice(list(OPTIONS))
     value = draw.choice(OPTIONS[name])
     f.what[-1] = f"the option {name}"
-    for one in f.run if draw.random() < 0.8 else [f.one(draw)]:
-        one.content["options"][name] = deepcopy(value)
+    for certificate in f.run if draw.random() < 0.8 else [f.one(draw)]:
+        certificate.content["options"][name] = deepcopy(value)
         if name == "kind":
-            for statement in one.content["statements"]:
+            for statement in certificate.content["statements"]:
                 statement["kind"] = value
 
 
@@ -350,12 +350,12 @@ def heads_and_classes(f: Forgery, draw: Draw) -> None:
     """Other classes at first, or other ones declared: what the model has then, and when, is another."""
     classes, task = f.run[0].content["classes"], draw.randint(1, 2)
     wide = 1 + max(label for record in f.run[-1].content["records"] for label in record["head"])
-    how = draw.choice(["all", "labels", "more", "fewer", "a gap", "many", "classes", "many classes"])
-    for one in f.run:
-        records = one.content["records"]
-        if how.endswith("classes"):
-            one.content["classes"] = (
-                10**15 if how == "many classes" else draw.choice([1, 2, classes - 1, classes + 1, 1000])
+    edit = draw.choice(["all", "labels", "more", "fewer", "a gap", "many", "classes", "many classes"])
+    for certificate in f.run:
+        records = certificate.content["records"]
+        if edit.endswith("classes"):
+            certificate.content["classes"] = (
+                10**15 if edit == "many classes" else draw.choice([1, 2, classes - 1, classes + 1, 1000])
             )
         elif task <= len(records):
             head, labels = records[task - 1]["head"], sorted({int(y) for y in f.base.samples[task][1]})
@@ -367,7 +367,7 @@ def heads_and_classes(f: Forgery, draw: Draw) -> None:
                 "fewer": fewer,
                 "a gap": [*head, wide + draw.choice([1, 2, 1000])],
                 "many": list(range(draw.choice([wide + 1, wide + 2, 200, 100_000]))),
-            }[how]
+            }[edit]
 
 
 def another_scenario(f: Forgery, draw: Draw) -> None:
@@ -378,14 +378,20 @@ def another_scenario(f: Forgery, draw: Draw) -> None:
 
 def fingerprints(f: Forgery, draw: Draw) -> None:
     """Of other data, or of the same numbers in another type or order."""
-    theirs = f.sibling.run[-1].content["records"]
+    sibling_records = f.sibling.run[-1].content["records"]
     for one in f.run:
         for record in one.content["records"]:
             x, y = f.base.samples[record["task"]]
             other = draw.choice([x, x.astype(np.float64), x[::-1]])
             made = fingerprint(len(y), blocks_of(other, y))
             record["fingerprint"] = draw.choice(
-                ["0" * 64, made, theirs[0]["fingerprint"], theirs[1]["fingerprint"], record["fingerprint"]]
+                [
+                    "0" * 64,
+                    made,
+                    sibling_records[0]["fingerprint"],
+                    sibling_records[1]["fingerprint"],
+                    record["fingerprint"],
+                ]
             )
 
 
@@ -393,13 +399,13 @@ WHERE = ("bits 3, torch 9.9, a foreign machine", "bits 1", "", "\x1b[31m", "x" *
 
 
 def where_it_was_made(f: Forgery, draw: Draw) -> None:
-    for one in f.run:
+    for certificate in f.run:
         name = draw.choice(["machine", "earlier", "threads", "made_by"])
         values = {
             "earlier": [draw.choice(WHERE)],
             "threads": draw.choice([1, 2, 3, 4, 0, 1024, 1025, 10**30]),
         }
-        one.content[name] = values.get(name, draw.choice(WHERE))
+        certificate.content[name] = values.get(name, draw.choice(WHERE))
 
 
 RECIPES = (
@@ -453,12 +459,12 @@ def not_valid_and_commitment(f: Forgery, draw: Draw) -> None:
 
 def a_bit_of_the_weights(f: Forgery, draw: Draw) -> None:
     name = draw.choice(["theta", "theta_0"])
-    for one in f.run if name == "theta_0" and draw.random() < 0.7 else [f.one(draw)]:
-        key = draw.choice(sorted(one.tensors[name]))
-        value = one.tensors[name][key].clone().reshape(-1)
+    for certificate in f.run if name == "theta_0" and draw.random() < 0.7 else [f.one(draw)]:
+        key = draw.choice(sorted(certificate.tensors[name]))
+        value = certificate.tensors[name][key].clone().reshape(-1)
         raw = value.view(torch.uint8) if value.numel() else value
         raw[draw.randrange(len(raw))] ^= 1 << draw.randrange(8)
-        one.tensors[name][key] = value.reshape(one.tensors[name][key].shape)
+        certificate.tensors[name][key] = value.reshape(certificate.tensors[name][key].shape)
 
 
 def weights_trained_on_the_data(f: Forgery, draw: Draw) -> None:
@@ -485,20 +491,20 @@ def weights_trained_on_the_data(f: Forgery, draw: Draw) -> None:
 
 def tensors_of_another_form(f: Forgery, draw: Draw) -> None:
     tensors = draw.choice(list(f.one(draw).tensors.values()))
-    key, how = (
+    key, edit = (
         draw.choice(sorted(tensors)),
         draw.choice(["double", "shape", "name", "missing", "extra", "int32"]),
     )
     value = tensors[key]
-    if how in ("double", "int32"):
-        tensors[key] = value.double() if how == "double" else value.to(torch.int32)
-    elif how == "shape":
+    if edit in ("double", "int32"):
+        tensors[key] = value.double() if edit == "double" else value.to(torch.int32)
+    elif edit == "shape":
         tensors[key] = value.reshape(1, *value.shape)
-    elif how == "extra":
+    elif edit == "extra":
         tensors["extra"] = value.clone()
     else:
         del tensors[key]
-        if how == "name":
+        if edit == "name":
             tensors[f"{key} "] = value
 
 
@@ -531,8 +537,8 @@ KINDS: tuple[Callable[[Forgery, Draw], None], ...] = (
 
 def mend(f: Forgery) -> None:
     """Make counts agree with the sets, and every bound follow from the counts, where they can."""
-    for one in f.run:
-        content = one.content
+    for certificate in f.run:
+        content = certificate.content
         with suppress(
             Refusal,
             ValueError,
@@ -546,7 +552,7 @@ def mend(f: Forgery) -> None:
         ):
             for record in content["records"]:
                 sets = {
-                    name: one.tensors["sets"][f"{record['task']}/{name}"]
+                    name: certificate.tensors["sets"][f"{record['task']}/{name}"]
                     for name in ("compression", "evicted", "picked")
                 }
                 if not {"fewer errors", "a field"} & set(f.what):
@@ -581,18 +587,18 @@ WORD = {
 CHOSEN = "chosen before the data was seen"
 
 
-def changed(one: Any, two: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def changed(left: Any, right: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where two JSON values differ."""
-    if isinstance(one, dict) and isinstance(two, dict):
-        return [p for key in {*one, *two} for p in changed(one.get(key), two.get(key), (*path, key))]
-    if isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
-        return [p for i, pair in enumerate(zip(one, two, strict=True)) for p in changed(*pair, (*path, i))]
-    return [] if canonical_json(one) == canonical_json(two) else [path]
+    if isinstance(left, dict) and isinstance(right, dict):
+        return [p for key in {*left, *right} for p in changed(left.get(key), right.get(key), (*path, key))]
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        return [p for i, pair in enumerate(zip(left, right, strict=True)) for p in changed(*pair, (*path, i))]
+    return [] if canonical_json(left) == canonical_json(right) else [path]
 
 
 def reasons(f: Forgery, verdict: Any) -> list[str]:
     """Why an accepted forgery is harmless; a sentence that begins with BROKEN says why it is not."""
-    found = []
+    explanations = []
     for mine, original in zip(f.run, f.base.run, strict=True):
         content = mine.content
         truth = f.base.truth(content)
@@ -614,7 +620,7 @@ def reasons(f: Forgery, verdict: Any) -> list[str]:
                 low = (
                     content["statements"][path[1]]["value"] < original.content["statements"][path[1]]["value"]
                 )
-                found.append("the bound is larger: it states less" if not low else
+                explanations.append("the bound is larger: it states less" if not low else
                              "the bound is smaller by less than 1e-9 of it: the float before was rounded outwards"
                              if same_options(content, original.content) else WORD["options"])  # fmt: skip
             elif name in ("records", "statements") and (gone(content) != gone(original.content)):
@@ -625,24 +631,24 @@ def reasons(f: Forgery, verdict: Any) -> list[str]:
                     return [
                         "BROKEN: a task's data is said to be gone, and the verdict does not list it as the issuer's word"
                     ]
-                found.append(WORD["gone"])
+                explanations.append(WORD["gone"])
             elif name in ("records", "statements", "theta", "sets") and not same_options(
                 content, original.content
             ):
-                found.append(WORD["options"])
+                explanations.append(WORD["options"])
             elif name in SAME or name in WORD:
-                found.append((SAME | WORD)[name])
+                explanations.append((SAME | WORD)[name])
             else:
                 return [f"BROKEN: {'.'.join(map(str, path))} was changed"]
         if not same_options(content, original.content) and not any(
             CHOSEN in sentence for sentence in verdict.assumed
         ):
             return ["BROKEN: options were changed, and the verdict does not list them as the issuer's word"]
-    return found or ["nothing that is stated differs: only the bytes of files, and so their hashes"]
+    return explanations or ["nothing that is stated differs: only the bytes of files, and so their hashes"]
 
 
-def same_options(one: dict[str, Any], two: dict[str, Any]) -> bool:
-    return canonical_json(one["options"]) == canonical_json(two["options"])
+def same_options(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return canonical_json(left["options"]) == canonical_json(right["options"])
 
 
 def gone(content: dict[str, Any]) -> list[int]:
@@ -657,17 +663,17 @@ def forged(number: int, seed: int, bases: dict[str, Base]) -> tuple[Forgery, boo
     """The forgery of a number, and whether the auditor has the data and the model."""
     attempt = 0
     while True:  # until something was changed
-        f, given = attempted(Draw(f"{seed} {number} {attempt}"), number, bases)
+        f, with_data = attempted(Draw(f"{seed} {number} {attempt}"), number, bases)
         attempt += 1
         if f.keep or any(different(one, two) for one, two in zip(f.run, f.base.run, strict=True)):
-            return f, given
+            return f, with_data
 
 
-def different(one: Certificate, two: Certificate) -> bool:
+def different(left: Certificate, right: Certificate) -> bool:
     """Whether the text or a tensor differs."""
-    if canonical_json(one.content) != canonical_json(two.content) or {*one.tensors} != {*two.tensors}:
+    if canonical_json(left.content) != canonical_json(right.content) or {*left.tensors} != {*right.tensors}:
         return True
-    return any(digest(one.tensors[name]) != digest(two.tensors[name]) for name in one.tensors)
+    return any(digest(left.tensors[name]) != digest(right.tensors[name]) for name in left.tensors)
 
 
 def attempted(draw: Draw, number: int, bases: dict[str, Base]) -> tuple[Forgery, bool]:
@@ -696,7 +702,7 @@ class Tally:
 
     def add(self, number: int, seed: int, bases: dict[str, Base], folder: Path) -> None:
         """Make a forgery, have it judged, and judge the judgement."""
-        f, given = forged(number, seed, bases)
+        f, with_data = forged(number, seed, bases)
         label = f.what[0] if len(f.what) == 1 else "two of these"
         try:
             folders = [one.write(folder / str(i), frozenset(f.keep)) for i, one in enumerate(f.run)]
@@ -705,7 +711,7 @@ class Tally:
             return
         where = f"forgery {number} of seed {seed} ({f.base.name}; {' and '.join(f.what)})"
         try:
-            verdict = f.base.audit(folders, given)
+            verdict = f.base.audit(folders, with_data)
             status = verdict.status
         except Unreadable as refusal:
             status = "refused unread"
@@ -718,7 +724,7 @@ class Tally:
             self.broken.append(f"{where}: {type(error).__name__}: {str(error)[:200]}")
         if status == "valid":
             try:
-                why = reasons(f, verdict) if given else ["BROKEN: valid without the data"]
+                why = reasons(f, verdict) if with_data else ["BROKEN: valid without the data"]
             except Exception as error:  # nothing is harmless that cannot be judged
                 why = [f"BROKEN: the judge fails ({type(error).__name__}: {str(error)[:100]})"]
             self.accepted.update((label, reason) for reason in set(why))

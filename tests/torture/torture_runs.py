@@ -57,12 +57,12 @@ def made(folder: Path) -> None:
 
 
 def edit(content: Any, where: tuple[Any, ...], draw: Draw) -> None:
-    how, place = draw.random(), at(content, where[:-1])
-    if how < 0.75:
+    chance, place = draw.random(), at(content, where[:-1])
+    if chance < 0.75:
         place[where[-1]] = other(place[where[-1]], draw)
         while isinstance(place[where[-1]], float) and not abs(place[where[-1]]) < 1e308:
             place[where[-1]] = draw.random()
-    elif how < 0.9:
+    elif chance < 0.9:
         del place[where[-1]]
     else:
         inner = at(content, draw.choice([(), *branches(content)]))
@@ -103,8 +103,11 @@ def smaller_bounds(folder: Path, _: Path, draw: Draw) -> str:
 
 def a_folder_of_certificates(folder: Path, sibling: Path, draw: Draw) -> str:
     """Certificates deleted, renamed, planted or exchanged."""
-    issued, theirs = sorted((folder / "certificates").iterdir()), sorted((sibling / "certificates").iterdir())
-    one, name = (
+    issued, sibling_folders = (
+        sorted((folder / "certificates").iterdir()),
+        sorted((sibling / "certificates").iterdir()),
+    )
+    target, name = (
         draw.choice(issued),
         draw.choice(
             [
@@ -120,7 +123,7 @@ def a_folder_of_certificates(folder: Path, sibling: Path, draw: Draw) -> str:
             ]
         ),
     )
-    how = draw.choice(
+    edit = draw.choice(
         [
             "deleted",
             "all deleted",
@@ -132,42 +135,44 @@ def a_folder_of_certificates(folder: Path, sibling: Path, draw: Draw) -> str:
             "emptied",
         ]
     )
-    if how == "deleted":
-        shutil.rmtree(one)
-    elif how == "all deleted":
+    if edit == "deleted":
+        shutil.rmtree(target)
+    elif edit == "all deleted":
         shutil.rmtree(folder / "certificates")
-    elif how == "renamed":
-        one.rename(one.with_name(name))
-    elif how in ("planted", "another's planted"):
+    elif edit == "renamed":
+        target.rename(target.with_name(name))
+    elif edit in ("planted", "another's planted"):
         shutil.copytree(
-            draw.choice(issued if how == "planted" else theirs), one.with_name(name), dirs_exist_ok=True
+            draw.choice(issued if edit == "planted" else sibling_folders),
+            target.with_name(name),
+            dirs_exist_ok=True,
         )
-    elif how == "of another run":
-        shutil.rmtree(one)
-        shutil.copytree(draw.choice(theirs), one)
-    elif how == "emptied":
-        shutil.rmtree(one)
-        one.mkdir()
+    elif edit == "of another run":
+        shutil.rmtree(target)
+        shutil.copytree(draw.choice(sibling_folders), target)
+    elif edit == "emptied":
+        shutil.rmtree(target)
+        target.mkdir()
     else:
-        one.rename(one.with_name("aside"))
-        issued[0 if one != issued[0] else -1].rename(one) if len(issued) > 1 else None
-        (one.with_name("aside")).rename(one.with_name("after-01")) if not one.with_name(
+        target.rename(target.with_name("aside"))
+        issued[0 if target != issued[0] else -1].rename(target) if len(issued) > 1 else None
+        (target.with_name("aside")).rename(target.with_name("after-01")) if not target.with_name(
             "after-01"
         ).exists() else None
-    return f"certificates/{one.name} {how} ({name})"
+    return f"certificates/{target.name} {edit} ({name})"
 
 
 def stored_tensors(folder: Path, sibling: Path, draw: Draw) -> str:
     """The tensors of a certificate exchanged for those of another, and the text signed again."""
     file = draw.choice(sorted((folder / "certificates").rglob("*.safetensors")))
-    theirs = draw.choice(sorted([*sibling.rglob(file.name), *folder.rglob(file.name)]))
-    shutil.copyfile(theirs, file) if theirs != file else file.write_bytes(file.read_bytes()[:-1] + b"\x01")
+    source = draw.choice(sorted([*sibling.rglob(file.name), *folder.rglob(file.name)]))
+    shutil.copyfile(source, file) if source != file else file.write_bytes(file.read_bytes()[:-1] + b"\x01")
     text = file.with_name("certificate.json")
     content = json.loads(text.read_text())
     content["files"][file.name] = file_digest(file)
     name = file.stem
     if name in content:
-        other_text = theirs.with_name("certificate.json")
+        other_text = source.with_name("certificate.json")
         content[name] = (
             json.loads(other_text.read_text()).get(name, content[name])
             if other_text.exists()
@@ -175,7 +180,7 @@ def stored_tensors(folder: Path, sibling: Path, draw: Draw) -> str:
         )
     content["digest"] = content_digest(content)
     text.write_text(json.dumps(content))
-    return f"{file.relative_to(folder)} from {theirs.parent.name}"
+    return f"{file.relative_to(folder)} from {source.parent.name}"
 
 
 KINDS: tuple[Callable[[Path, Path, Draw], str], ...] = (
@@ -200,10 +205,10 @@ def claimed(file: Path) -> Any:
 
 def same_statements(folder: Path, honest: Path) -> bool:
     """Whether every certificate of a run states what one of this honest run states."""
-    every, true = (sorted((one / "certificates").glob("*/certificate.json")) for one in (folder, honest))
+    files, true = (sorted((one / "certificates").glob("*/certificate.json")) for one in (folder, honest))
     try:
         known = [claimed(file) for file in true]
-        return bool(every) and all(claimed(file) in known for file in every)
+        return bool(files) and all(claimed(file) in known for file in files)
     except (ValueError, KeyError, OSError, TypeError, AttributeError):
         return False
 
@@ -223,10 +228,10 @@ def hostile_runs(honest: Path, count: int, seed: int) -> Iterator[Case]:
             while True:  # until something was changed
                 shutil.rmtree(folder, ignore_errors=True)
                 shutil.copytree(honest / name / "0", folder)
-                what = kind(folder, honest / name / "1", draw)
+                description = kind(folder, honest / name / "1", draw)
                 if content_of(folder) != content_of(honest / name / "0"):
                     break
-            case.name += f" ({what})"
+            case.name += f" ({description})"
             case.harmless = any(
                 same_statements(folder, honest / name / one) for one in "01"
             )  # never a mixture
