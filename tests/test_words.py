@@ -24,6 +24,7 @@ RETIRED_NAMES = {
     if "|" in line
     for name in re.findall("`(.*?)`", line.split("|")[1])
 }
+VAGUE = set(re.findall("`(.*?)`", CONTRIBUTING.split("none of these:")[1].split("\n\n")[0].split(".\n")[0]))
 FOUND = re.compile("|".join(rf"\b{re.escape(word.strip())}\b" for word in RETIRED), re.IGNORECASE)
 CODE = re.compile(r"```.*?```|`[^`]*`|^ *>.*$", re.DOTALL | re.MULTILINE)
 DEFINED_ELSEWHERE = {"experience": "integrations.md", "strategy": "integrations.md"}
@@ -61,11 +62,27 @@ def names(source: str) -> set[str]:
     }
 
 
+def lasting(source: str) -> set[str]:
+    """The parameters and fields of a module, and the variables that a function uses over more than three lines."""
+    names, spans = set(), dict[tuple[int, str], list[int]]()
+    for number, node in enumerate(ast.walk(ast.parse(source))):
+        if isinstance(node, ast.FunctionDef):
+            names |= {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
+            for used in ast.walk(node):
+                if isinstance(used, ast.Name):
+                    spans.setdefault((number, used.id), []).append(used.lineno)
+        elif isinstance(node, ast.ClassDef):
+            names |= {field.target.id for field in node.body if isinstance(field, ast.AnnAssign)}
+    return names | {name for (_, name), lines in spans.items() if max(lines) - min(lines) > 2}
+
+
 def test_the_search_finds_what_is_retired():
     assert len(RETIRED_NAMES) > 15
     assert names("from a.room import f as verb\ndef seen(cut): x.told({'doubt': 1}, stays=2)") >= {
         *("room", "verb", "seen", "cut", "told", "doubt", "stays")
     }
+    assert len(VAGUE) > 20
+    assert lasting("def f(a):\n    b = c = 1\n    b += 1\n    b += 2\n    return c\nclass D:\n    e: int") == {"a", "c", "e"}
     assert len(RETIRED) > 12
     assert retired("The rows were set aside.") == ["set aside"]
     assert retired("The verbs of cop2l") == ["verbs"]
@@ -90,5 +107,6 @@ def test_no_page_uses_a_retired_word(name):
 def test_no_name_and_no_message_is_retired(path: Path):
     source = path.read_text(encoding="utf-8")
     assert names(source) & RETIRED_NAMES == set()
+    assert lasting(source) & VAGUE == set()
     if path.name not in ELSEWHERE:
         assert [text for text in messages(source) if retired(text)] == []
