@@ -83,7 +83,7 @@ LEARNERS = {
 """CoP2L in Python on three tasks of clouds, saved and loaded after each; if anytime, the data of task 1 is gone in the end."""
 REMOVED = (
     "numbers_stored", "numbers_foreseen", "tried", "widths", "format", "times", "tries", "evicted_last", "siblings",
-    "task_names", "class_names",
+    "task_names", "class_names", "trace",
     "sets",  # the hash of all sets: the times of leaving are no longer among them, and each set is compared itself
 )  # fmt: skip
 """Fields that this round removed or changes on purpose: they are not compared."""
