@@ -195,7 +195,7 @@ def recount_errors(
     logits = {t: answers_alone(run, x) for t, (x, *_) in samples.items() if t <= last}
     keys = {t: counting.row_numbers(values) for t, values in logits.items()}
     used = {t: counting.used_rows(len(numbers), t, options, sets[t - 1]) for t, numbers in keys.items()}
-    repeated = (
+    all_repeated = (
         {} if counting.declared_draws(certificate["data"], repeats) else counting.repeated_rows(keys, used)
     )
     for claimed in certificate["records"]:
@@ -207,9 +207,10 @@ def recount_errors(
             "groups": counting.group_numbers(groups[0], options, len(labels)),
             "wrong": np.zeros(len(labels), bool),  # after its task: only forgetting uses it
         }
-        errors = wrong_rows(logits[task], labels, masked_classes) | repeated.get(task, False)
+        errors = wrong_rows(logits[task], labels, masked_classes)
+        repeated = all_repeated.get(task, np.zeros_like(errors))
         has_data = claimed["errors"] is not None
-        counted = counting.task_record(options, last, task, sets[task - 1], errors, facts, has_data)
+        counted = counting.task_record(options, last, task, sets[task - 1], errors, repeated, facts, has_data)
         counted["parts"] = [part for part in counted["parts"] if part["family"] != NOT_RECOUNTED]
         identity = {name: claimed[name] for name in ("task", "rows", "head", "fingerprint")}
         records.append({**identity, **counted})

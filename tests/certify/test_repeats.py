@@ -97,6 +97,22 @@ def test_copies_within_a_task(tmp_path):
     assert CoP2L.load(tmp_path).state.repeats
 
 
+def test_a_copy_that_was_an_error_before_counts_as_lost(tmp_path):
+    x, draws = np.repeat(clouds(1, 40)[0], 10, axis=0), np.random.default_rng(7)
+    data = {1: (x, np.repeat(draws.integers(0, 2, 40), 10)), 2: clouds(2)}  # labels that nothing predicts
+    learner = a_learner(claim=("tasks", "forgetting"), tasks=2)
+    for task in data.values():
+        learner.learn(*task)
+    certificate = learner.certify(data)
+    certificate.save(tmp_path)
+    lost, gained = certificate.records[0]["parts"]
+    assert learner.state.claim_columns[0]["wrong"].mean() > 0.2
+    assert lost["subject"] == "lost"
+    assert lost["errors"] >= lost["n"] - 40
+    assert gained["errors"] <= 40
+    assert verify(tmp_path, data).status == "valid"
+
+
 @pytest.mark.parametrize(
     ("n", "levels", "dimensions"), [(50, 5, 4), (500, 5, 4), (2000, 9, 4), (500, 5, 2), (500, 3, 2)]
 )

@@ -317,7 +317,7 @@ def a_run(rng: random.Random, kind: str, buffer: str, anytime: bool) -> tuple[Op
         errors, before = (draw.random(rows) < rate for rate in (few, rng.choice([0.0, 0.3])))
         facts = {"labels": draw.integers(0, 2, rows), "groups": draw.integers(0, 3, rows), "wrong": before}
         gone = kind != "holdout" and rng.random() < 0.2
-        counted = counts_and_parts(options, T, t, sets, errors, facts, gone)
+        counted = counts_and_parts(options, T, t, sets, errors, np.zeros(rows, bool), facts, gone)
         records.append({"task": t, "rows": rows, "head": [0, 1], **counted})
     return options, records
 

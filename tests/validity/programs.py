@@ -191,7 +191,7 @@ def agreeing_rows(seed, broken):
         options, (sets,) = certificate.options, sets_of(certificate)
         first, second = (net(torch.from_numpy(x)).argmax(1).numpy() for net in (program, learner.model))
         errors = wrong_rows(answers_alone(program, x), y, None) & (first == second)
-        records = [{**records[0], **counts_and_parts(options, 1, 1, sets, errors, {})}]
+        records = [{**records[0], **counts_and_parts(options, 1, 1, sets, errors, np.zeros_like(errors), {})}]
         statements = bounding.statements(options, records)
     return judged(truths(program, learner, world, records, statements))
 

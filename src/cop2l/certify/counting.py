@@ -45,15 +45,18 @@ def task_record(
     task: int,
     sets: Sets,
     errors: np.ndarray,
+    repeats: np.ndarray,
     columns: ClaimColumns,
     has_data: bool = True,
 ) -> dict[str, Any]:
     """The integers of a task after task `last`, and of its parts as far as they are claimed.
 
     errors     which rows of the task are misclassified
+    repeats    which rows the model cannot tell from another: they count as errors, and as lost
     columns    what the claims need of each row
     has_data   False: only rows in the memory were scored, so that only those that marks select are counted
     """
+    errors = errors | repeats
     certified = certified_rows(len(errors), task, options)
     below = marks(options.seed, "mark", task, n=len(errors)) < threshold(int(certified.sum()), last, options)
     selected = np.flatnonzero(certified & below)
@@ -85,16 +88,22 @@ def task_record(
     for number, name in enumerate(options.groups):
         parts.append({"family": "groups", "subject": name, **counts(errors, columns["groups"] == number)})
     if "forgetting" in options.claim and task < last:
-        before = columns["wrong"]
+        before = columns["wrong"] & ~repeats
         for name, events in (("lost", errors & ~before), ("gained", before & ~errors)):
             parts.append({"family": "forgetting", "subject": name, **counts(events, all_rows)})
     return {**counts(errors, all_rows), "parts": parts}
 
 
-def misclassified_rows(learner: "CoP2L", data: Mapping[int, Data]) -> list[np.ndarray]:
-    """Which rows of each task the model misclassifies, from one pass over its data or from the memory alone."""
+def misclassified_rows(
+    learner: "CoP2L", data: Mapping[int, Data]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Which rows of each task the model misclassifies, and which it cannot tell from another row.
+
+    They are found in one pass over a task's data, or from the memory alone; there no repeats are looked for.
+    """
     engine, sets, options = learner.engine, learner.engine.sets, learner.options
-    errors, keys = [np.zeros(rows, bool) for rows, _ in engine.sizes], dict[int, np.ndarray]()
+    errors, repeats = ([np.zeros(rows, bool) for rows, _ in engine.sizes] for _ in range(2))
+    keys = dict[int, np.ndarray]()
     if engine.ranks is not None:
         engine.ranks.check_agreement(learner, {"data": sorted(data)})
     with exact_arithmetic(learner.state.threads):
@@ -111,8 +120,8 @@ def misclassified_rows(learner: "CoP2L", data: Mapping[int, Data]) -> list[np.nd
     if not declared_draws(learner.state.data, learner.state.repeats):
         used = {task: used_rows(len(rows), task, options, sets[task - 1]) for task, rows in keys.items()}
         for task, mask in repeated_rows(keys, used).items():
-            errors[task - 1] |= mask
-    return errors
+            repeats[task - 1] = mask
+    return errors, repeats
 
 
 def _count_task(learner: "CoP2L", task: int, data: Data, errors: np.ndarray, count: ErrorCount) -> np.ndarray:

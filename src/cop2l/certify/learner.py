@@ -247,8 +247,11 @@ class CoP2L:
             data: For each task number, (x, y) as in `learn`, or a function without arguments that yields such blocks.
         """
         data = check_data(self, data)
-        errors = counting.misclassified_rows(self, data)
-        records = [self._record(task, rows, task in data) for task, rows in enumerate(errors, 1)]
+        masks = zip(*counting.misclassified_rows(self, data), strict=True)
+        records = [
+            self._record(task, errors, repeats, task in data)
+            for task, (errors, repeats) in enumerate(masks, 1)
+        ]
         void_tasks = {*self.state.void_tasks, *counting.tasks_with_uncounted_copies(self, data)}
         statements = void_statements(all_statements(self.options, records), void_tasks)
         self._issue(statements)
@@ -277,7 +280,7 @@ class CoP2L:
         state.certificate = Certificate({**content, **hashes}, self.options, tensors)
         return state.certificate
 
-    def _record(self, task: int, errors: np.ndarray, has_data: bool) -> dict[str, Any]:
+    def _record(self, task: int, errors: np.ndarray, repeats: np.ndarray, has_data: bool) -> dict[str, Any]:
         """The integers of one task, from its data or from the memory alone."""
         state = self.state
         counts = counting.task_record(
@@ -286,6 +289,7 @@ class CoP2L:
             task,
             self.engine.sets[task - 1],
             errors,
+            repeats,
             state.claim_columns[task - 1],
             has_data,
         )

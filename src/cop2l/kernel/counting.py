@@ -42,15 +42,19 @@ def counts(
 
 
 def counts_and_parts(
-    options: Options, last: int, task: int, sets: Sets, errors: Rows, facts: Facts, data_gone: bool = False
+    options: Options, last: int, task: int, sets: Sets, errors: Rows, repeats: Rows, facts: Facts, data_gone: bool = False
 ) -> Content:
-    """All counts of a task, with those of its claimed parts: every class, every group, lost and gained examples."""
+    """All counts of a task, with those of its claimed parts: every class, every group, lost and gained examples.
+
+    Repeated rows count as errors, and as lost: a repeat that was an error before is no example of its own either.
+    """
+    errors = errors | repeats
     count, parts = partial(counts, options, last, task, sets, data_gone=data_gone), list[tuple[str, Any, Content]]()
     if "classes" in options.claim:
         parts += [("classes", int(label), count(errors, facts["labels"] == label)) for label in np.unique(facts["labels"])]
     parts += [("groups", name, count(errors, facts["groups"] == number)) for number, name in enumerate(options.groups)]
     if "forgetting" in options.claim and task < last:
-        before = facts["wrong"]
+        before = facts["wrong"] & ~repeats
         parts += [("forgetting", "lost", count(errors & ~before)), ("forgetting", "gained", count(~errors & before))]
     return {**count(errors), "parts": [{"family": family, "subject": subject, **part} for family, subject, part in parts]}
 
@@ -73,13 +77,19 @@ def used_rows(options: Options, task: int, rows: int, sets: Sets) -> np.ndarray:
     return mask
 
 
-def count_records(content: Content, sets: Sequence[Sets], errors: Sequence[Rows], facts: Sequence[Facts]) -> list[Content]:
-    """The records of a certificate, with the counts of these errors in place of the stated ones."""
+def count_records(
+    content: Content, sets: Sequence[Sets], errors: Sequence[Rows], repeats: Sequence[Rows], facts: Sequence[Facts]
+) -> list[Content]:
+    """The records of a certificate, with the counts of these errors and repeats in place of the stated ones."""
     options, last, records = content["options"], len(content["records"]), []
-    for record, task_sets, task_errors, task_facts in zip(content["records"], sets, errors, facts, strict=False):
-        data_gone = record["errors"] is None
-        records.append(record | counts_and_parts(options, last, record["task"], task_sets, task_errors, task_facts, data_gone))
+    for record, *columns in zip(content["records"], sets, errors, repeats, facts, strict=False):
+        records.append(record | counts_and_parts(options, last, record["task"], *columns, data_gone=record["errors"] is None))
     return records
+
+
+def no_repeats(errors: Sequence[Rows]) -> list[Rows]:
+    """The masks of no row, for data whose repeated rows are draws."""
+    return [np.zeros_like(mask) for mask in errors]
 
 
 @dataclass(frozen=True)
@@ -95,8 +105,8 @@ def recount(
     content: Content, sets: Sequence[Sets], errors: Sequence[Rows], repeats: Sequence[Rows], facts: Sequence[Facts]
 ) -> Recount:
     """Count again what a certificate states; its counts must be those of the errors, or of errors and repeated rows."""
-    stated_records, plain = content["records"], count_records(content, sets, errors, facts)
-    full = count_records(content, sets, [mask | repeated for mask, repeated in zip(errors, repeats, strict=True)], facts)
+    stated_records, plain = content["records"], count_records(content, sets, errors, no_repeats(errors), facts)
+    full = count_records(content, sets, errors, repeats, facts)
     for record, *possible in zip(stated_records, plain, full, strict=True):
         sentence = f"The counts of task {record['task']} after task {len(plain)} are not those that the data gives."
         require(record in possible, sentence)
