@@ -82,7 +82,9 @@ def test_the_search_finds_what_is_retired():
         *("room", "verb", "seen", "cut", "told", "doubt", "stays")
     }
     assert len(VAGUE) > 20
-    assert lasting("def f(a):\n    b = c = 1\n    b += 1\n    b += 2\n    return c\nclass D:\n    e: int") == {"a", "c", "e"}
+    assert lasting(
+        "def f(a):\n    b = c = 1\n    b += 1\n    b += 2\n    return c\nclass D:\n    e: int"
+    ) == {"a", "c", "e"}
     assert len(RETIRED) > 12
     assert retired("The rows were set aside.") == ["set aside"]
     assert retired("The verbs of cop2l") == ["verbs"]

@@ -65,7 +65,7 @@ def test_the_run_directory_is_as_documented(finished):
         "kind",
         "claims",
         "not_valid",
-        "wrong",
+        "withheld_errors",
     } == set(records[-1])
     assert records[-1]["peak_memory"] > 1e7
     assert set(records[1]["classes"]) == {"0", "1", "2", "3"}

@@ -887,7 +887,9 @@ def a_holdout(folder, data, answers, before=None, change=None, **chosen):
     for t, (x, y, *groups) in data.items():
         column = np.array([options.groups.index(name) for name in groups[0]]) if options.groups else None
         facts = {"labels": y, "groups": column, "wrong": (before or answers)[t] != y}
-        counted = counts_and_parts(options, len(data), t, Sets(), answers[t] != y, np.zeros(len(y), bool), facts)
+        counted = counts_and_parts(
+            options, len(data), t, Sets(), answers[t] != y, np.zeros(len(y), bool), facts
+        )
         found = fingerprint(len(y), blocks_of(x, y), column)
         records.append({"task": t, "rows": len(y), "head": [0, 1, 2, 3], "fingerprint": found, **counted})
     if change:

@@ -153,9 +153,9 @@ def by_holdout(
         model=dict(learner.model.description),
         threads=config.threads,
         before={
-            record.task: unpacked(record.wrong, len(withheld[record.task][1]))
+            record.task: unpacked(record.withheld_errors, len(withheld[record.task][1]))
             for record in records
-            if record.wrong
+            if record.withheld_errors
         },
         learned=learned_from(learner, stream, config),
         repeats=config.repeats,

@@ -88,7 +88,7 @@ class Record:
     """A line of records.jsonl: the measurements and claims after a task."""
 
     task: Count
-    wrong: str | None = None
+    withheld_errors: str | None = None
     accuracy: list[Rate]
     classes: dict[str, Rate] = field(default_factory=dict)
     kind: str | None = None

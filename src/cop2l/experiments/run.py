@@ -59,7 +59,7 @@ def run(
             learner.learn(learned.x, learned.y, progress=watch.progress, **learn_kwargs)
             meter.learned()
             records.append(measure.evaluate(learner, stream, learned, records))
-            records[-1].wrong = measure.withheld_errors(learner, stream, task, config)
+            records[-1].withheld_errors = measure.withheld_errors(learner, stream, task, config)
             certificate = measure.certify(learner, stream, config, records, digest)
             meter.read(records[-1], learner)
             directory.store(records[-1], certificate, learner)
