@@ -34,7 +34,9 @@ CASE_ASSUMPTIONS = (
     "If the data is your own: the draws of each task are independent, as the certificate's assumptions say.",
     "If the issuer gave you the data: also, no row was invented, copied, altered or put in an order by one who knew the seed.",
 )
-REPEATS_BY_RULE = "Copies have the label and group of their row, and how often a row is copied was not chosen by looking at data (theory.md, 14)."
+REPEATS_BY_RULE = (
+    "A copy of a row has its label and group; how often a row is copied was not chosen by looking at data (theory.md, 14)."
+)
 MIN_PROBABILITY = 1e-6
 """Test errors with a smaller probability speak against a bound."""
 SETTINGS = 10**6

@@ -82,8 +82,11 @@ def count_records(
 ) -> list[Content]:
     """The records of a certificate, with the counts of these errors and repeats in place of the stated ones."""
     options, last, records = content["options"], len(content["records"]), []
-    for record, *columns in zip(content["records"], sets, errors, repeats, facts, strict=False):
-        records.append(record | counts_and_parts(options, last, record["task"], *columns, data_gone=record["errors"] is None))
+    for record, of_task, wrong_rows, repeated_rows, of_rows in zip(
+        content["records"], sets, errors, repeats, facts, strict=False
+    ):
+        task, data_gone = record["task"], record["errors"] is None
+        records.append(record | counts_and_parts(options, last, task, of_task, wrong_rows, repeated_rows, of_rows, data_gone))
     return records
 
 
