@@ -1,8 +1,9 @@
 """Counts the integers of a certificate again, from sets and errors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options, require
 from cop2l.randomness import marks
 
+NO_REPEATS = repeat(np.False_)
 Facts = dict[str, Any]
 """Facts about the rows of a task that claims need: `labels`, numbers of `groups`, and `wrong`: the errors after that task."""
 
@@ -42,7 +44,7 @@ def counts(
 
 
 def counts_and_parts(
-    options: Options, last: int, task: int, sets: Sets, errors: Rows, repeats: Rows, facts: Facts, data_gone: bool = False
+    options: Options, last: int, task: int, sets: Sets, errors: Rows, repeats: Any, facts: Facts, data_gone: bool = False
 ) -> Content:
     """All counts of a task, with those of its claimed parts: every class, every group, lost and gained examples.
 
@@ -78,7 +80,7 @@ def used_rows(options: Options, task: int, rows: int, sets: Sets) -> np.ndarray:
 
 
 def count_records(
-    content: Content, sets: Sequence[Sets], errors: Sequence[Rows], repeats: Sequence[Rows], facts: Sequence[Facts]
+    content: Content, sets: Sequence[Sets], errors: Sequence[Rows], repeats: Iterable[Any], facts: Sequence[Facts]
 ) -> list[Content]:
     """The records of a certificate, with the counts of these errors and repeats in place of the stated ones."""
     options, last, records = content["options"], len(content["records"]), []
@@ -88,11 +90,6 @@ def count_records(
         task, data_gone = record["task"], record["errors"] is None
         records.append(record | counts_and_parts(options, last, task, of_task, wrong_rows, repeated_rows, of_rows, data_gone))
     return records
-
-
-def no_repeats(errors: Sequence[Rows]) -> list[Rows]:
-    """The masks of no row, for data whose repeated rows are draws."""
-    return [np.zeros_like(mask) for mask in errors]
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,7 @@ def recount(
     content: Content, sets: Sequence[Sets], errors: Sequence[Rows], repeats: Sequence[Rows], facts: Sequence[Facts]
 ) -> Recount:
     """Count again what a certificate states; its counts must be those of the errors, or of errors and repeated rows."""
-    stated_records, plain = content["records"], count_records(content, sets, errors, no_repeats(errors), facts)
+    stated_records, plain = content["records"], count_records(content, sets, errors, NO_REPEATS, facts)
     full = count_records(content, sets, errors, repeats, facts)
     for record, *possible in zip(stated_records, plain, full, strict=True):
         sentence = f"The counts of task {record['task']} after task {len(plain)} are not those that the data gives."

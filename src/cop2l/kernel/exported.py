@@ -12,7 +12,7 @@ import torch
 from cop2l.kernel import arrays, exact, form
 from cop2l.kernel.arithmetic import bound_follows
 from cop2l.kernel.building import parameter_location, stored_shapes, stored_tensors
-from cop2l.kernel.counting import Facts, count_records, group_numbers, no_repeats, used_rows
+from cop2l.kernel.counting import NO_REPEATS, Facts, count_records, group_numbers, used_rows
 from cop2l.kernel.form import Content, Unreadable, object_of, open_regular, sha256, text_line
 from cop2l.kernel.holdout import BlindMethod, predicting_model, unlabelled
 from cop2l.kernel.learning import SET_NAMES, Sets
@@ -162,7 +162,7 @@ def _recount(answers: Path, certificate: Content, samples: arrays.Samples, draws
     used = [used_rows(options, t, len(errors), sets[t - 1]) for t, (errors, _, _) in enumerate(tasks, 1)]
     repeats = exact.repeated_answers([keys for _, keys, _ in tasks], used)
     errors, facts = [errors for errors, _, _ in tasks], [facts for _, _, facts in tasks]
-    counted = [repeats, no_repeats(errors)] if draws else [repeats]
+    counted = [repeats, NO_REPEATS] if draws else [repeats]
     recounts = [count_records(certificate, sets, errors, masks, facts) for masks in counted]
     for record in itertools.chain(*recounts):
         record["parts"] = [part for part in record["parts"] if part["family"] != NOT_RECOUNTED]
