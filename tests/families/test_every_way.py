@@ -158,7 +158,7 @@ def test_a_run_that_was_stopped_still_knows_what_was_wrong(tmp_path):
         experiment(config, tmp_path / "stopped", [Stop()])
     first = read_lines(tmp_path / "stopped" / "records.jsonl")
     assert len(first) == 1
-    assert first[0]["wrong"]
+    assert first[0]["withheld_errors"]
     resumed = experiment(config, tmp_path / "stopped")
     whole = experiment(config, tmp_path / "whole")
     assert resumed["claims"] == whole["claims"]

@@ -186,7 +186,7 @@ def test_the_path_of_a_function_on_the_command_line(tmp_path, capsys):
     assert cli.main([*command, "--backbone", "my_nets:make"]) == 0
     output = capsys.readouterr().out
     assert output.startswith("shapes@my_nets:make-8 is in ")
-    assert "certificates on these features are not valid; say it with --pretrained-on" in output
+    assert "certificates on these features are not valid; name it with --pretrained-on" in output
     assert cli.main([*command, "--backbone", "my_nets:make", "--pretrained-on", "nothing"]) == 0
     assert "not valid" not in capsys.readouterr().out
     quick = ["method=finetuning", "holdout=0.5", "epochs=1", "tasks=2"]
