@@ -239,7 +239,10 @@ REFUTES = 0.001
 def refuted_tasks(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str]:
     """A sentence for each claim that the test part refutes."""
     tests = [(row["task"], row["test_error"], row["test_n"], row["bounds"].get(claim, 1.0)) for row in rows]
-    sentences = [above_claim(*test) for test in tests if (p_value(*test[1:]) or 1.0) <= REFUTES]
+    chances = [p_value(*test[1:]) for test in tests]
+    sentences = [
+        above_claim(*test) for test, p in zip(tests, chances, strict=True) if p is not None and p <= REFUTES
+    ]
     return [f"The test part refutes the claim. {sentence}" for sentence in sentences]
 
 

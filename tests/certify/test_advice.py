@@ -47,7 +47,7 @@ def test_underfitting_says_what_to_change(options):
     (sentence,) = advice(a_learner(**options), -x, y)
     assert "of the examples of task 1" in sentence
     assert ("that it was trained on" in sentence) == ("prior" not in options)
-    assert "it underfits; try a larger lr" in sentence
+    assert "it underfits; try another lr" in sentence
     assert ("prior_epochs" in sentence) == ("prior" not in options)
     assert "counts as another attempt" in sentence
     assert "adam" not in sentence  # it is used already

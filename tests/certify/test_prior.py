@@ -184,6 +184,8 @@ def test_a_failed_first_task_leaves_no_scale_behind_that_another_one_keeps():
     again = CoP2L(mlp(), **QUICK)
     with pytest.raises(KeyboardInterrupt):
         again.learn(100 * x, y, progress=interrupt)
+    with pytest.raises(UserError, match="has scaled the inputs by its own examples; make the learner again"):
+        again.learn(x[:30], y[:30])  # too few prior examples for a scale
     again.learn(x, y)
     assert again.state.theta_digest == learned(mlp(), x, y).state.theta_digest
 

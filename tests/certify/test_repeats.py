@@ -207,4 +207,5 @@ def test_a_test_part_that_refutes_the_claim_is_a_reason():
     assert reason.startswith(
         "The test part refutes the claim. Task 1: the test error, 20.00 %, is above the claim, 10.01 %"
     )
+    assert refuted_tasks([row | {"bounds": {"kl": 0.0}}], "kl")  # the p-value is 0
     assert refuted_tasks([row | {"test_error": 0.11}], "preference") == refuted_tasks([row], None) == []

@@ -928,7 +928,7 @@ def test_hold_out_certificates(tmp_path, blind):
     data = a_case().data
     answers = {t: np.ones(len(y), np.int64) for t, (_, y) in data.items()}
     errors = [int((y != 1).sum()) for _, y in data.values()]
-    folder = a_holdout(tmp_path / "honest", data, answers)
+    folder = a_holdout(tmp_path / "honest", data, answers, memory=2001)
     verdict = blind(folder, data, answers)
     assert verdict.status == "valid", str(verdict)
     assert "withheld examples that certify: 52" in str(verdict)

@@ -26,8 +26,8 @@ from cop2l.streams.loading import GENERATED
 
 NO_DIGEST = "0" * 64
 NOT_READ = (
-    "Nothing beside the certificates was looked at: "
-    "no saved learner (its memory, prior examples, sums), record or summary."
+    "Beside the certificates only the reasons in the summary why they are not valid were read: "
+    "no saved learner (its memory, prior examples, sums), no record, and no number of the summary."
 )
 SPARE_BYTES = 2**27
 """Bytes that stay free on the disk that the arrays are written to."""
@@ -78,7 +78,7 @@ def run_checker(
     arguments += ["--commitment", hash_from(commitment)] if commitment is not None else []
     fields = {
         "whole": samples.stream is not None,
-        "draws": str(data) in GENERATED,
+        "draws": not isinstance(data, Mapping) and str(data) in GENERATED,
         "command": command,
         "notes": {name: [printable_text(line)[:900] for line in getattr(notes, name)] for name in PARTS},
     }

@@ -61,7 +61,7 @@ def underfitting(engine: FastLearner, S: Examples) -> Iterator[str]:
             advice += ", adam as the optimiser" * (options.optimiser != "adam")
             yield (
                 f"The model misclassifies {100 * share:.0f} % of the examples of {name}: it underfits; "
-                f"try a larger lr {advice}, or inputs of a scale near 1; {TWICE}."
+                f"try another lr {advice}, or inputs of a scale near 1; {TWICE}."
             )
 
 

@@ -170,7 +170,7 @@ class CoP2L:
         groups: Any = None,
         progress: Progress | bool | None = None,
     ) -> None:
-        """Learn the next task. An error or an interruption leaves the learner as it was before.
+        """Learn the next task. An error or an interruption leaves the learner as it was (a first task may have set the scale).
 
         Args:
             x: The inputs: an array, tensor, memory map, sparse matrix, data frame, torch Dataset or DataLoader.

@@ -13,6 +13,7 @@ from torch import Tensor
 from cop2l.certify import advice
 from cop2l.certify.inputs import inputs, labels
 from cop2l.certify.state import use_model
+from cop2l.errors import UserError
 from cop2l.kernel.building import scalable
 from cop2l.kernel.exact import Examples, sample
 from cop2l.kernel.scale import MIN_ROWS, Scale, fit_scale, prior_rows
@@ -48,6 +49,10 @@ def scale_inputs(learner: "CoP2L", x: Any, y: Tensor) -> None:
     if has_ids or has_constants:
         return
     scale = prior_scale(part, lambda sentence: advice.warn_user([sentence]))
+    if scale is None and isinstance(current, Scale):
+        raise UserError(
+            "A task that failed has scaled the inputs by its own examples; make the learner again."
+        )
     if scale is not None:
         model = scalable(model, list(part.x.shape[1:]))
         model.scale.set_constants(**scale)

@@ -130,6 +130,8 @@ def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
             setattr(engine, name, value)
         if isinstance(error, Refusal):
             raise UserError(str(error)) from None
-        if isinstance(error, IndexError):  # of torch.nn.Embedding
+        if isinstance(error, IndexError) and "index out of range in self" in str(
+            error
+        ):  # of torch.nn.Embedding
             raise UserError(f"The model looks up an input that it does not have: {error}.") from error
         raise

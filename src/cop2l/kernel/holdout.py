@@ -28,7 +28,7 @@ from cop2l.kernel.options import Options, require
 from cop2l.kernel.samples import numbers
 from cop2l.kernel.verdict import Verdict
 
-HOLDOUT_OPTIONS = ("delta", "siblings", "seed", "kind", "claim", "shares", "groups", "tasks")
+HOLDOUT_OPTIONS = ("delta", "siblings", "seed", "kind", "claim", "shares", "groups", "tasks", "memory")
 """The options of a hold-out certificate; those of the method are in `settings`."""
 PREDICTOR_NOTES = ("tasks", "classes", "heads", "outputs", "tasks_seen")
 """The notes of a stored learner that its predictions depend on, beside its tensors."""

@@ -126,7 +126,8 @@ def statement_sentence(statement: Content, records: Sequence[Mapping[str, Any]],
     key = statement["subject"] if statement["family"] == "forgetting" and task else statement["family"]
     weighted = ", weighted by examples" * (len({record["n"] for record in records}) > 1)
     subject = quoted(statement["subject"], 110)
-    shown = {"value": percent(statement["value"]), "weighted": weighted, "tasks": len(records), "subject": subject}
+    value = percent(statement["value"]).replace(" %", " points" if key == "net" else " %")
+    shown = {"value": value, "weighted": weighted, "tasks": len(records), "subject": subject}
     if isinstance(names, list) and 0 < (task or 0) <= len(names):
         shown["task"] = f"{task} ({quoted(names[task - 1], 60)})"
-    return SENTENCES[key].format(**statement | shown).replace(" %", " points" if key == "net" else " %")
+    return SENTENCES[key].format(**statement | shown)

@@ -56,7 +56,7 @@ def load(
         raise unknown("scenario", scenario, SCENARIOS)
     if images not in IMAGES:
         raise unknown("choice of images", images, IMAGES)
-    if name in GENERATED:
+    if str(name) in GENERATED:
         unused = {"class_seed": class_seed, "order": order, "order_seed": order_seed, "folder": folder}
         options |= {"tasks": tasks, "scenario": scenario}
         return _load_synthetic(seed, options, unused | {"images": images})
