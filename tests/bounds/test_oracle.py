@@ -16,8 +16,6 @@ from cop2l.bounds.kl import upper_inverse
 settings.register_profile("bounds", derandomize=True, deadline=None, database=None, max_examples=100)
 settings.load_profile("bounds")
 
-UPWARDS = 1e-9
-
 
 def logarithmic(low: float, high: float) -> st.SearchStrategy[float]:
     return st.floats(math.log10(low), math.log10(high)).map(lambda x: 10.0**x)

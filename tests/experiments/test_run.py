@@ -185,15 +185,6 @@ def test_records_without_a_state_are_dropped_and_made_again(tmp_path, finished):
     assert content(folder) == content(finished[0])
 
 
-def test_fewer_records_than_learned_tasks_is_damage(tmp_path, finished):
-    folder = tmp_path / "run"
-    shutil.copytree(finished[0], folder)
-    (folder / "summary.json").unlink()
-    (folder / "records.jsonl").write_text("")
-    with pytest.raises(UserError, match="is damaged: 3 tasks are learned and 0 recorded"):
-        run(configured(), folder)
-
-
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr("cop2l.experiments.run.load_stream", None)  # no work is begun

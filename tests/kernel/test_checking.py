@@ -311,25 +311,6 @@ def invalid_sentences(folders, data, model, **options):
     return " ".join(verdict.invalid)
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.5, 0.999, 1 - 1e-9])
-def test_too_small_a_value(honest, factor):
-    folder, data, model = honest
-    for number in (0, 1):
-        forgery = Forgery(folder)
-        forgery.content["statements"][number]["value"] *= factor
-        found = invalid_sentences(forgery.sign(), data, model())
-        assert "After task 2 a stated bound is smaller than its counts allow" in found
-        assert f"task {number + 1}: error at most" in found
-
-
-def test_a_smaller_delta_or_a_fixed_number_of_tasks_claimed_afterwards(honest):
-    folder, data, model = honest
-    for name, value in (("delta", 0.01), ("delta", 0.049)):
-        forgery = Forgery(folder)
-        forgery.content["options"][name] = value
-        assert "smaller than its counts allow" in invalid_sentences(forgery.sign(), data, model())
-
-
 def other_row(x, y):
     x = x.copy()
     x[3, 2] += 1e-6
@@ -345,10 +326,7 @@ def other_label(x, y):
 OTHER_DATA = {
     "a number": (other_row, "fingerprint differs"),
     "a label": (other_label, "fingerprint differs"),
-    "the order": (lambda x, y: (x[::-1], y[::-1]), "fingerprint differs"),
-    "the precision": (lambda x, y: (x.astype(np.float64), y), "fingerprint differs"),
     "a precision of numpy alone": (lambda x, y: (x.astype(np.longdouble), y), "fingerprint differs"),
-    "the shape": (lambda x, y: (x[:, None], y), "fingerprint differs"),
     "not a number": (lambda x, y: (np.full_like(x, np.nan), y), "fingerprint differs"),
     "one example fewer": (lambda x, y: (x[:-1], y[:-1]), "26 labelled examples"),
     "one label fewer": (lambda x, y: (x, y[:-1]), "26 labelled examples"),
@@ -365,11 +343,6 @@ def test_other_data(honest, what):
     found = invalid_sentences(folder, {**data, 1: change(*data[1])}, model())
     assert "data of task 1" in found
     assert sentence in found
-
-
-def test_data_of_the_tasks_exchanged(honest):
-    folder, data, model = honest
-    assert "data of task 1" in invalid_sentences(folder, {1: data[2], 2: data[1]}, model())
 
 
 CHANGES = {
@@ -425,17 +398,6 @@ def test_the_head_of_a_task_matters_where_the_task_is_known(tmp_path):
     forgery = Forgery(issued(tmp_path, case)[0])
     forgery.content["records"][0]["head"] = [0, 1, 2, 3]
     invalid_sentences(forgery.mend(), case.data, the_model(case))
-
-
-def test_a_dropped_doubled_or_exchanged_statement(honest):
-    folder, data, model = honest
-    for change in (
-        lambda s: s[:1], lambda s: s[1:], lambda s: [*s, s[0]], lambda s: s[::-1],
-        lambda s: [s[0], {**s[1], "kind": "buffer"}], lambda s: [s[0], {**s[1], "kind": "kl"}],
-    ):  # fmt: skip
-        forgery = Forgery(folder)
-        forgery.content["statements"] = change(forgery.content["statements"])
-        assert "the promised statements, once, in order" in invalid_sentences(forgery.sign(), data, model())
 
 
 @pytest.mark.parametrize("name", ["theta_0", "theta"])
@@ -613,22 +575,10 @@ def test_every_count_of_every_part_is_counted_again(everything):
             number += 1
 
 
-def test_dropped_added_and_doubled_parts(everything):
+def test_two_classes_of_a_task_taken_together(everything):
+    """With bounds that follow."""
     folder, data, model = everything
-    for t, number in ((0, 6), (1, 4)):
-        for i in range(number):
-            for change in (
-                lambda parts, i=i: parts.pop(i),
-                lambda parts, i=i: parts.append(parts[i]),
-                lambda parts, i=i: parts.append({**parts[i], "family": "classes", "subject": 7}),
-            ):
-                forgery = Forgery(folder)
-                assert len(forgery.content["records"][t]["parts"]) == number
-                change(forgery.content["records"][t]["parts"])
-                assert f"record of task {t + 1} is impossible" in invalid_sentences(
-                    forgery.sign(), data, model()
-                )
-    forgery = Forgery(folder)  # two classes of a task taken together, with bounds that follow
+    forgery = Forgery(folder)
     first, second, *remaining = forgery.content["records"][0]["parts"]
     same = ("family", "subject", "iterations", "stopped")
     both = {name: value if name in same else value + second[name] for name, value in first.items()}
@@ -642,12 +592,6 @@ def test_other_groups(everything, what):
     for t in (1, 2):
         x, y, named = data[t]
         invalid_sentences(folder, {**data, t: (x, y, *OTHER_GROUPS[what](named))}, model())
-
-
-def test_groups_that_are_not_given(everything):
-    folder, data, model = everything
-    found = unverified_sentences(folder, {**data, 2: data[2][:2]}, model())
-    assert found.startswith("The group of each example of task 2 was not given. ")
 
 
 def test_other_claims(everything):
@@ -754,15 +698,6 @@ def test_another_start(honest):
     assert "may be fitted to the data" in unverified_sentences(folder, data, other)
 
 
-def test_initial_parameters_that_know_the_data(tmp_path, honest):
-    """Parameters trained beforehand on the same data make every bound small: the seed gives them away."""
-    folder, data, model = honest
-    trained = model()
-    trained.load_state_dict(Forgery(folder).tensors["theta.safetensors"])
-    second = issued(tmp_path / "second", a_case(), trained)[0]
-    assert "may be fitted to the data" in unverified_sentences(second, data, model())
-
-
 @pytest.mark.parametrize("kind", ["preference", "combined", "kl"])
 def test_rows_that_are_copies_count_as_errors(tmp_path, kind, monkeypatch):
     """Half of each task repeats the other half; for bounds of the kind kl no theorem covers that."""
@@ -849,16 +784,6 @@ def test_too_much_work_is_refused_before_anything_is_learned(honest):
     with pytest.raises(Unreadable, match="operations"):
         check_certificates([forgery.mend()], data, model(), say=progress.append)
     assert not any("learning task" in line for line in progress)
-
-
-def test_what_cannot_be_read(tmp_path, honest):
-    folder, data, model = honest
-    with pytest.raises(Unreadable):
-        check_certificates([tmp_path / "nowhere"], data, model())
-    forgery = Forgery(folder)
-    (forgery.folder / "theta.safetensors").unlink()
-    with pytest.raises(Unreadable):
-        check_certificates([forgery.folder], data, model())
 
 
 def test_a_model_that_cannot_be_run_on_the_data(honest):

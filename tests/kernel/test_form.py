@@ -197,15 +197,6 @@ def test_numbers_that_are_none_are_refused(tmp_path, word):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("seed", 3.0), ("seed", True), ("delta", 1), ("tasks", 2.0), ("tasks", True), ("k", 8.0)]
-)
-def test_options_are_written_with_their_types(tmp_path, old, new):
-    given = folders.content()
-    given["options"][old] = new
-    refused(folders.write(tmp_path / "one", given))
-
-
-@pytest.mark.parametrize(
     "new", [{"lr": 1}, {"omega": 15}, {"grid": 1, "max_iterations": 8}, {"claim": ("tasks", "tasks")}]
 )
 def test_one_and_one_point_zero_are_not_the_same(tmp_path, new):
@@ -444,11 +435,6 @@ def test_another_format_cannot_be_read(tmp_path, change):
         "not a cop2l certificate of format 4",
         kind=Unreadable,
     )
-
-
-@pytest.mark.parametrize("version", [4.0, True])
-def test_a_version_is_a_whole_number(tmp_path, version):
-    refused(folders.write(tmp_path / "one", folders.content() | {"version": version}))
 
 
 def test_a_changed_text_does_not_match_its_digest(tmp_path):

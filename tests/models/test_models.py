@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ def same(first, second):
 
 def test_logits_are_the_head_of_the_features(name):
     model = build(name, inputs=INPUTS[name], classes=7, seed=3).eval()
-    x = torch.linspace(-1, 1, 5 * model_size(name)).reshape(5, *INPUTS[name])
+    x = torch.linspace(-1, 1, 5 * math.prod(INPUTS[name])).reshape(5, *INPUTS[name])
     assert isinstance(model.head, nn.Linear)
     assert model(x).shape == (5, 7)
     assert torch.equal(model(x), model.head(model.features(x)))
@@ -37,13 +38,6 @@ def test_what_is_frozen_is_named_by_its_parameters():
     for names in (["nothing"], "hidden.bias", [["hidden.bias"]], {"hidden.bias": 1}):
         with pytest.raises(UserError, match="has no parameters"):
             rebuild({**description, "frozen": names})
-
-
-def model_size(name):
-    size = 1
-    for part in INPUTS[name]:
-        size *= part
-    return size
 
 
 def test_weights_are_a_function_of_the_seed(name):
