@@ -14,7 +14,7 @@ from cop2l.methods import method
 from cop2l.models import build
 from cop2l.streams import load
 
-STEP = {"task": 2, "iteration": 7, "picked": 56, "worst_loss": 1.25, "errors": 3, "bound": 0.321}
+STEP = {"task": 2, "iteration": 7, "picked": 56, "worst_loss": 1.25, "errors": 3, "criterion": 0.321}
 EPOCH = {"task": 2, "epoch": 3, "epochs": 20, "loss": 0.5}
 PICTURES = {"part": "train", "done": 512, "total": 1000, "rate": 99.6}
 ROW = {"task": 1, "bounds": {"preference": 0.1}}
@@ -29,8 +29,8 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (STEP, "task 2  iteration 7  picked 56  bound 32.11 %  errors 3  worst loss 1.250"),
-        (STEP | {"worst_loss": float("-inf")}, "task 2  iteration 7  picked 56  bound 32.11 %  errors 3"),
+        (STEP, "task 2  iteration 7  picked 56  criterion 32.11 %  errors 3  worst loss 1.250"),
+        (STEP | {"worst_loss": float("-inf")}, "task 2  iteration 7  picked 56  criterion 32.11 %  errors 3"),
         (EPOCH, "task 2  epoch 3/20  loss 0.500"),
         ({"task": 2, "epoch": 1, "epochs": 1}, "task 2  epoch 1/1"),
         (PICTURES, "train: 512 of 1000, 100 pictures per second"),
@@ -62,7 +62,7 @@ def test_a_log_has_no_lines_unless_they_are_asked_for(capsys, progress):
 
 def test_a_log_has_the_first_state_and_the_last(capsys):
     learn(True)
-    assert capsys.readouterr().err.startswith("task 1  iteration 0  picked 0  bound ")
+    assert capsys.readouterr().err.startswith("task 1  iteration 0  picked 0  criterion ")
     replay(5)
     shown = [line.split("  ")[1] for line in capsys.readouterr().err.splitlines()]
     assert (shown[0], shown[-1]) == ("epoch 1/5", "epoch 5/5")
@@ -132,7 +132,7 @@ LINES = [
     "trying up to 7 steps",
     "cop2l on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0",
     "continuing after task 1",
-    "task 2/3, about 4.0 s left  iteration 7  picked 56  bound 32.11 %  errors 3  worst loss 1.250",
+    "task 2/3, about 4.0 s left  iteration 7  picked 56  criterion 32.11 %  errors 3  worst loss 1.250",
     "task 2/3  accuracy 90.00 %, certified error at most 20.01 % on every task (preference), 2.0 s",
 ]
 

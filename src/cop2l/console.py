@@ -202,7 +202,7 @@ def event_line(event: Mapping[str, Any], suffix: str = "") -> tuple[str, float, 
         epoch, epochs = event["epoch"], event["epochs"]
         return f"{task}  epoch {epoch}/{epochs}{loss}", epoch, epochs
     parts = [task, f"iteration {event['iteration']}", f"picked {event['picked']}"]
-    parts += [f"bound {percent(event['bound'])}", f"errors {event['errors']}"]
+    parts += [f"criterion {percent(event['criterion'])}", f"errors {event['errors']}"]
     parts += [f"worst loss {event['worst_loss']:.3f}"] * isfinite(event["worst_loss"])
     return "  ".join(parts), 0, None
 

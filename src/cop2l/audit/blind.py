@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from cop2l.certify.program import answers_alone, program
-from cop2l.certify.saved import FILE
+from cop2l.certify.saved import SAVED_COP2L
 from cop2l.errors import UserError
 from cop2l.experiments.environment import threads
 from cop2l.kernel import arrays
@@ -87,7 +87,7 @@ def predict(certificate: Mapping[str, Any], rows: Path, out: Path, file: Path, f
         learner = new_method(certificate, function)
         with tempfile.TemporaryDirectory() as scratch:
             shutil.copyfile(
-                file, Path(scratch) / (FILE if certificate["method"] == "cop2l" else SAVED_METHOD)
+                file, Path(scratch) / (SAVED_COP2L if certificate["method"] == "cop2l" else SAVED_METHOD)
             )
             learner.restore(scratch)
         task_number = t if certificate["scenario"] == "task-incremental" else None

@@ -31,16 +31,14 @@ SPLIT_NOT_STANDARD = "options of the split into tasks are not the standard ones 
 MAX_ROWS = 10**8
 """A stated split with larger numbers is refused."""
 LOADING_ERRORS = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)
-Pairs = dict[int, tuple[Any, ...]]
-"""For each task (x, y), or (x, y, groups)."""
 
 
 @dataclass
-class Samples:
-    """The rows of each task and of its test part; nothing was withheld yet from those of a stream."""
+class LoadedData:
+    """The rows of each task, (x, y) or (x, y, groups), and of its test part; nothing was withheld yet from those of a stream."""
 
-    tasks: Pairs = field(default_factory=dict)
-    tests: Pairs = field(default_factory=dict)
+    tasks: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    tests: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     stream: Stream | None = None
 
 
@@ -50,10 +48,10 @@ def samples_for(
     data: str | Path | Mapping[int, tuple[Any, ...]] | None,
     split: Mapping[str, Any],
     split_as_stated: bool = False,
-) -> Samples:
+) -> LoadedData:
     """The samples in a mapping, in an .npz file of arrays by task, or of a stream that is split; none without data."""
     if data is None:
-        return Samples()
+        return LoadedData()
     tasks = dict(data) if isinstance(data, Mapping) else task_arrays(Path(data))
     if tasks is None:
         return _split_data(notes, certificate, str(data), dict(split), split_as_stated)
@@ -65,10 +63,10 @@ def samples_for(
     notes.checked.append(
         "The samples were given task by task: how they were split is not the certificate's choice."
     )
-    return Samples(tasks)
+    return LoadedData(tasks)
 
 
-def task_arrays(path: Path) -> Pairs | None:
+def task_arrays(path: Path) -> dict[int, tuple[Any, ...]] | None:
     """The samples in an .npz file of x_1, y_1, x_2, y_2, ..., and groups g_1, g_2, ... if any; None for another file."""
     if path.suffix != ".npz" or not path.exists():
         return None
@@ -92,7 +90,7 @@ def _split_data(
     source: str,
     typed_options: dict[str, Any],
     split_as_stated: bool,
-) -> Samples:
+) -> LoadedData:
     """The samples of a stream, split with the stated options, which must be standard or typed by the auditor."""
     _refuse_special_file(Path(source))
     recipe = certificate["data"] or {}
@@ -113,7 +111,7 @@ def _split_data(
             if loading_error is not None:
                 raise Unreadable(f"The data cannot be loaded: {in_flags(str(loading_error))}") from None
             notes.invalid.append(f"The data cannot be split as the certificate states: {quoted(str(error))}.")
-            return Samples()
+            return LoadedData()
     stream = _with_stated_columns(notes, source, recipe.get("inputs"), stream, options | {"prior": prior})
     if accepted:
         notes.assumed.append(f"The split is the issuer's, accepted as stated: {quoted(accepted)}.")
@@ -237,9 +235,9 @@ def _check_stream(notes: Verdict, certificate: Mapping[str, Any], stream: Stream
             )
 
 
-def _tasks_and_tests(stream: Stream, tasks: int) -> Samples:
+def _tasks_and_tests(stream: Stream, tasks: int) -> LoadedData:
     """The rows of the first tasks and their test parts; the checker withholds rows itself."""
-    samples = Samples(stream=stream)
+    samples = LoadedData(stream=stream)
     for task in stream[:tasks]:
         groups = [stream.groups[task.t - 1]] if stream.groups else []
         samples.tasks[task.t] = (task.x, task.y, *groups)

@@ -14,11 +14,11 @@ from cop2l.audit.commitment import hash_from
 from cop2l.audit.finding import find_certificates, is_export
 from cop2l.audit.flags import verify_command
 from cop2l.audit.readable import ReadableVerdict
-from cop2l.audit.split import SPLIT_NOT_STANDARD, Pairs, Samples, samples_for
+from cop2l.audit.split import SPLIT_NOT_STANDARD, LoadedData, samples_for
 from cop2l.errors import UserError, printable_text
 from cop2l.experiments.records import SUMMARY, read_summary
 from cop2l.kernel import arrays
-from cop2l.kernel.form import Unreadable, read_certificate
+from cop2l.kernel.form import TEXT_FILE, Unreadable, read_certificate
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.samples import numbers
 from cop2l.kernel.verdict import PARTS, Verdict, quoted
@@ -56,10 +56,10 @@ def run_checker(
     **process_options: Any,
 ) -> "subprocess.CompletedProcess[str]":
     """Load the data and run the checker on it; its exit code is the verdict."""
-    notes, samples, digest, command = Verdict(), Samples(), NO_DIGEST, None
+    notes, samples, digest, command = Verdict(), LoadedData(), NO_DIGEST, None
     path, folders = Path(path), find_certificates(Path(path), notes)
     export = ["--export", str(path)] if is_export(path) else []
-    if path not in (folders[-1], folders[-1] / "certificate.json") and not export:
+    if path not in (folders[-1], folders[-1] / TEXT_FILE) and not export:
         notes.assumed.append(NOT_READ)
     try:
         last = read_certificate(folders[-1])
@@ -104,7 +104,7 @@ def _check_summary(notes: Verdict, run: Path, declared: Sequence[str]) -> None:
     ]
 
 
-def _bytes_of(tasks: Pairs) -> int:
+def _bytes_of(tasks: arrays.Samples) -> int:
     """The number of bytes that the arrays take; 0 for values that cannot be written, which writing refuses."""
     try:
         return sum(len(x) * (numbers(x[:1]).nbytes + 16) for x, *_ in tasks.values() if len(x))

@@ -36,12 +36,12 @@ def counts_of(record: Counts, family: str, subject: Any) -> Counts:
 
 
 def kind_of(record: Counts, options: Options) -> str:
-    """The kind of bound of a task: `buffer`, from the memory alone, if its errors could not be counted."""
+    """`buffer` if the record has no errors, because the task's data was not given to `certify`; otherwise the claimed kind."""
     return "buffer" if record["errors"] is None else options.kind
 
 
-def holdout_share(kind: str, counts: Counts, options: Options) -> float:
-    """The part of delta for a hold-out bound of a task; 0 if theta_T may depend on the task's certified examples."""
+def unpicked_factor(kind: str, counts: Counts, options: Options) -> float:
+    """The factor of delta in a hold-out bound of a task; 0 if theta_T may depend on the task's certified examples."""
     if kind == "holdout":
         return 1.0
     if options.buffer != "count-only" or kind not in ("combined", "buffer") or counts["iterations"] > 0:
@@ -59,7 +59,7 @@ def bound_counts(kind: str, counts: Counts) -> tuple[int, int]:
 def is_pooled(record: Counts, options: Options) -> bool:
     """Whether a task enters a mean with its errors; otherwise with its own bound."""
     has_errors = record["errors"] is not None and options.kind != "buffer"
-    return has_errors and holdout_share(options.kind, record, options) > 0
+    return has_errors and unpicked_factor(options.kind, record, options) > 0
 
 
 def promised_statements(
@@ -70,12 +70,12 @@ def promised_statements(
     for family in options.claim:
         for task, record in enumerate(records, 1):
             kind = kind_of(record, options)
-            if kind == "buffer" and record["errors"] is None and not options.uses_marks:
+            if record["errors"] is None and not options.uses_marks:
                 continue  # without data and marks there is no bound
             if family == "tasks":
                 promised.append((family, task, None, kind))
             elif family == "forgetting" and task < len(records):
-                net = [(family, task, "net", kind)] if holdout_share(kind, record, options) else []
+                net = [(family, task, "net", kind)] if unpicked_factor(kind, record, options) else []
                 promised += [(family, task, "lost", kind), *net]
             elif family in ("classes", "groups"):
                 promised += [
@@ -94,8 +94,8 @@ def log_delta(options: Options, last: int, family: str = "tasks") -> float:
     if options.shares and family in options.claim:
         part = options.shares[options.claim.index(family)] / sum(options.shares)
     part /= options.siblings
-    share = sum_below(math.log(options.delta) + math.log(part)) if part < 1 else math.log(options.delta)
-    return anytime_log_delta(share, last) if options.anytime else share
+    log_share = sum_below(math.log(options.delta) + math.log(part)) if part < 1 else math.log(options.delta)
+    return anytime_log_delta(log_share, last) if options.anytime else log_share
 
 
 def bounds_of(
@@ -103,7 +103,7 @@ def bounds_of(
     task: int,
     options: Options,
     messages: Sequence[int],
-    share: float | None = None,
+    log_share: float | None = None,
     only: str | None = None,
     without: Collection[str] = (),
 ) -> dict[str, Bound]:
@@ -112,24 +112,24 @@ def bounds_of(
     Each kind alone holds for all tasks at once with probability at least 1 - delta. Several kinds together do not, so one kind is
     named in advance and claimed.
 
-    messages   the number of iterations that each task kept
-    share      the logarithm of the part of delta that all tasks share
-    only       the one kind to compute
-    without    kinds not to compute
+    messages    the number of iterations that each task kept
+    log_share   the logarithm of the part of delta that all tasks share
+    only        the one kind to compute
+    without     kinds not to compute
     """
 
     def is_requested(kind: str) -> bool:
         return kind not in without and only in (None, kind)
 
     last, n, iterations = len(messages), counts["n"], counts["iterations"]
-    share = log_delta(options, last) if share is None else share
+    log_share = log_delta(options, last) if log_share is None else log_share
     grid = len(options.grid_points) or None
     bounds: dict[str, Bound] = {}
     if options.kind == "holdout":
-        return {"holdout": holdout_certificate(n, counts["errors"], last, share)}
+        return {"holdout": holdout_certificate(n, counts["errors"], last, log_share)}
     if (errors := counts["errors"]) is not None:
         compression, evicted = counts["compression"], counts["evicted"]
-        of_task = (errors, messages, task, last, share)
+        of_task = (errors, messages, task, last, log_share)
         if is_requested("kl"):
             bounds["kl"] = kl_certificate(n, compression, evicted, *of_task, grid=grid)
         if is_requested("kl-tight"):
@@ -138,7 +138,7 @@ def bounds_of(
         return bounds
     is_count_only = options.buffer == "count-only"
     if (errors := counts["errors_not_picked"]) is not None:
-        of_picks = (n, counts["picked"], errors, iterations, last, share)
+        of_picks = (n, counts["picked"], errors, iterations, last, log_share)
         if is_requested("preference"):
             bounds["preference"] = preference_certificate(*of_picks, grid=grid)
         if is_requested("combined") and is_count_only:
@@ -146,10 +146,11 @@ def bounds_of(
     if is_requested("buffer"):
         selected, compressed = counts["selected"], counts["compressed"]
         if is_count_only:  # the argument of the combined bound, on R_t
-            combined = combined_certificate(selected, 0, compressed, iterations, last, share, grid=grid)
+            combined = combined_certificate(selected, 0, compressed, iterations, last, log_share, grid=grid)
             bounds["buffer"] = replace(combined, kind="buffer")
         else:
-            bounds["buffer"] = buffer_certificate(selected, compressed, iterations, last, share, grid=grid)
+            of_buffer = (selected, compressed, iterations, last, log_share)
+            bounds["buffer"] = buffer_certificate(*of_buffer, grid=grid)
     return bounds
 
 
@@ -181,23 +182,26 @@ def void_statements(
     The other statements hold with probability at least 1 - delta. A void task makes its own statements and all means over tasks
     void.
 
-    void    tasks with certified rows that another task learned from, or with copies that do not count as errors; a task learns
-            from all its rows, except those that a hold-out withholds
-    means   whether tasks share certified rows that no task learned from, so that only means over tasks are void
+    void    tasks whose bounds do not hold, because another task learned from their certified rows, or because they have copies
+            that were not counted as errors
+    means   True: two tasks withhold the same rows. Each task's own bound still holds; means over tasks do not.
     """
     void_tasks = {*void, *([None] if void or means else [])}
     return [{**s, "value": 1.0} if s["task"] in void_tasks else dict(s) for s in claimed]
 
 
-def _share(family: str, task: int, kind: str, options: Options, records: Records) -> float:
-    """The logarithm of the part of delta of one statement about a task, times the number of tasks."""
-    record, share = records[task - 1], log_delta(options, len(records), family)
+def _log_share(family: str, task: int, kind: str, options: Options, records: Records) -> float:
+    """ln(T * d), where d is the part of delta that this statement gets and T the number of tasks.
+
+    The bound functions divide by T themselves.
+    """
+    record, log_share = records[task - 1], log_delta(options, len(records), family)
     if family in ("classes", "groups"):
         subjects = sum(part["n"] > 0 for part in record["parts"] if part["family"] == family)
-        return sum_below(share - math.log(max(1, subjects)))
-    if family == "forgetting" and holdout_share(kind, record, options):
-        return sum_below(share - math.log(2))
-    return share
+        return sum_below(log_share - math.log(max(1, subjects)))
+    if family == "forgetting" and unpicked_factor(kind, record, options):
+        return sum_below(log_share - math.log(2))
+    return log_share
 
 
 def _task_bound(family: str, task: int, subject: Any, kind: str, options: Options, records: Records) -> float:
@@ -206,18 +210,19 @@ def _task_bound(family: str, task: int, subject: Any, kind: str, options: Option
     if not bound_counts(kind, counts)[0] and kind not in ("kl", "kl-tight"):
         return 1.0
     messages = [record["iterations"] for record in records]
-    share = _share(family, task, kind, options, records)
-    return float(bounds_of(counts, task, options, messages, share, kind)[kind])
+    log_share = _log_share(family, task, kind, options, records)
+    return float(bounds_of(counts, task, options, messages, log_share, kind)[kind])
 
 
 def _net_bound(task: int, kind: str, options: Options, records: Records) -> float:
     """The bound on the rise of the error rate of a task since it was learned."""
     counts = counts_of(records[task - 1], "forgetting", "gained")
     n, gained = bound_counts(kind, counts)
-    part = holdout_share(kind, counts, options)
-    share = _share("forgetting", task, kind, options, records) - math.log(len(records)) + math.log(part)
+    factor = unpicked_factor(kind, counts, options)
+    log_share = _log_share("forgetting", task, kind, options, records)
+    log_share = log_share - math.log(len(records)) + math.log(factor)
     lost = _task_bound("forgetting", task, "lost", kind, options, records)
-    return net_forgetting(lost, gained_at_least(gained, n, sum_below(share)) if n else 0.0)
+    return net_forgetting(lost, gained_at_least(gained, n, sum_below(log_share)) if n else 0.0)
 
 
 def _mean_bound(family: str, options: Options, records: Records) -> float:
@@ -235,9 +240,9 @@ def _mean_bound(family: str, options: Options, records: Records) -> float:
             task_family, subject = ("tasks", None) if family == "average" else (family, "lost")
             bounds.append((counts["n"], _task_bound(task_family, task, subject, kind, options, records)))
     if pooled:
-        share = log_delta(options, len(records), family)
-        share -= math.log(len(records)) if family == "forgetting" else 0.0
+        log_share = log_delta(options, len(records), family)
+        log_share -= math.log(len(records)) if family == "forgetting" else 0.0
         if options.kind != "holdout":
-            share += log_set_weight(last, len(pooled))
-        bounds.append((sum(n for n, _ in pooled), float(pooled_certificate(pooled, sum_below(share)))))
+            log_share += log_set_weight(last, len(pooled))
+        bounds.append((sum(n for n, _ in pooled), float(pooled_certificate(pooled, sum_below(log_share)))))
     return average_of(bounds) if any(n for n, _ in bounds) else 1.0

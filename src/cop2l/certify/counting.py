@@ -45,18 +45,18 @@ def task_record(
     task: int,
     sets: Sets,
     errors: np.ndarray,
-    repeats: np.ndarray,
+    repeated: np.ndarray,
     columns: ClaimColumns,
     has_data: bool = True,
 ) -> dict[str, Any]:
     """The integers of a task after task `last`, and of its parts as far as they are claimed.
 
     errors     which rows of the task are misclassified
-    repeats    which rows the model cannot tell from another: they count as errors, and as lost
+    repeated   which rows the model cannot tell from another: they count as errors, and as lost
     columns    what the claims need of each row
     has_data   False: only rows in the memory were scored, so that only those that marks select are counted
     """
-    errors = errors | repeats
+    errors = errors | repeated
     certified = certified_rows(len(errors), task, options)
     below = marks(options.seed, "mark", task, n=len(errors)) < threshold(int(certified.sum()), last, options)
     selected = np.flatnonzero(certified & below)
@@ -88,7 +88,7 @@ def task_record(
     for number, name in enumerate(options.groups):
         parts.append({"family": "groups", "subject": name, **counts(errors, columns["groups"] == number)})
     if "forgetting" in options.claim and task < last:
-        before = columns["wrong"] & ~repeats
+        before = columns["wrong"] & ~repeated
         for name, events in (("lost", errors & ~before), ("gained", before & ~errors)):
             parts.append({"family": "forgetting", "subject": name, **counts(events, all_rows)})
     return {**counts(errors, all_rows), "parts": parts}
@@ -102,7 +102,7 @@ def misclassified_rows(
     They are found in one pass over a task's data, or from the memory alone; there no repeats are looked for.
     """
     engine, sets, options = learner.engine, learner.engine.sets, learner.options
-    errors, repeats = ([np.zeros(rows, bool) for rows, _ in engine.sizes] for _ in range(2))
+    errors, repeated = ([np.zeros(rows, bool) for rows, _ in engine.sizes] for _ in range(2))
     keys = dict[int, np.ndarray]()
     if engine.ranks is not None:
         engine.ranks.check_agreement(learner, {"data": sorted(data)})
@@ -120,8 +120,8 @@ def misclassified_rows(
     if not declared_draws(learner.state.data, learner.state.repeats):
         used = {task: used_rows(len(rows), task, options, sets[task - 1]) for task, rows in keys.items()}
         for task, mask in repeated_rows(keys, used).items():
-            repeats[task - 1] = mask
-    return errors, repeats
+            repeated[task - 1] = mask
+    return errors, repeated
 
 
 def _count_task(learner: "CoP2L", task: int, data: Data, errors: np.ndarray, count: ErrorCount) -> np.ndarray:
@@ -148,7 +148,10 @@ def _count_task(learner: "CoP2L", task: int, data: Data, errors: np.ndarray, cou
 
 
 def group_numbers(groups: Any, options: Options, rows: int) -> np.ndarray | None:
-    """The number of each example's group, in the order of the declared names; None if no groups are declared."""
+    """The number of each example's group, in the order of the declared names; None if no groups are declared.
+
+    The checker has a function of its own: it does not count with the issuer's code.
+    """
     if not options.groups:
         return None
     order = {name: number for number, name in enumerate(options.groups)}
@@ -222,7 +225,7 @@ def repeated_rows(
 
 
 def used_rows(rows: int, task: int, options: Options, sets: Sets) -> np.ndarray:
-    """Which rows of a task were learned from."""
+    """Which rows of a task were learned from; the checker has a function of its own, as for `group_numbers`."""
     mask = ~certified_rows(rows, task, options)
     mask[np.concatenate([sets.picked, sets.compression, sets.evicted])] = True
     return mask

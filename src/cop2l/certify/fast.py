@@ -85,7 +85,7 @@ class FastLearner(ReferenceLearner):
     ranks: Any = None
     """The processes that share the work (`cop2l.certify.ranks`); None if there is only this one."""
     trace: list[dict[str, Any]] = field(default_factory=list)
-    """One entry per iteration of the newest task: picked, worst_loss, errors, bound, kept."""
+    """One entry per iteration of the newest task: picked, worst_loss, errors, criterion, kept."""
     _graphs: Any = field(default=None, repr=False, compare=False)
 
     def mp2l(
@@ -110,13 +110,13 @@ class FastLearner(ReferenceLearner):
         while True:
             worst, errors, block = iterations.top()  # line 3: the largest l * w
             self._check_loss(worst, j)
-            stopped = not worst >= options.gamma  # line 4: while l * w >= gamma
+            below_gamma = not worst >= options.gamma  # line 4: while l * w >= gamma
             value = criterion(options, n, picked, errors, j)
-            if (not points or j in points or stopped) and (value < least or options.stop == "none"):
+            if (not points or j in points or below_gamma) and (value < least or options.stop == "none"):
                 best, least = j, value
                 iterations.keep()
             self._record(j, picked, worst, errors, value)
-            if stopped or j == options.max_iterations:
+            if below_gamma or j == options.max_iterations:
                 break
             if options.stop != "none" and criterion(options, n, picked, 0, j + 1) >= least:
                 break  # early exit: no later iteration has a smaller criterion
@@ -171,6 +171,6 @@ class FastLearner(ReferenceLearner):
     def _record(self, iteration: int, picked: int, worst: float, errors: int, value: float) -> None:
         """Add an iteration to the trace, and report it."""
         event = {"task": self.task, "iteration": iteration, "picked": picked}
-        self.trace.append({**event, "worst_loss": worst, "errors": errors, "bound": value})
+        self.trace.append({**event, "worst_loss": worst, "errors": errors, "criterion": value})
         if self.progress:
             self.progress(self.trace[-1])

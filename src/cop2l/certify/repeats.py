@@ -78,11 +78,12 @@ def copy_warnings(task: int, hashes: np.ndarray, noun: str = "rows") -> Iterator
 
 
 def count_shared_rows(new: np.ndarray, old: np.ndarray) -> int:
-    """The number of rows of one sample that another one has too, by their hashes; 0 if independent draws explain them.
+    """The number of rows of one sample that another one has too, by their hashes.
 
-    Of the values that two independent samples have twice together, let N be those that each has once, and A and B those that one
-    has twice and the other never. For values of expected counts a_i and b_i, with w_i = exp(-a_i - b_i), Cauchy and Schwarz give
-    E[N] = sum w_i a_i b_i <= sqrt(sum w_i a_i^2 sum w_i b_i^2) = 2 sqrt(E[A] E[B]), whatever the distributions are.
+    Returns 0 if chance explains the shared rows. Of the values that two independent samples have twice together, let N be those
+    that each has once, and A and B those that one has twice and the other never. For values of expected counts a_i and b_i, with
+    w_i = exp(-a_i - b_i), Cauchy and Schwarz give E[N] = sum w_i a_i b_i <= sqrt(sum w_i a_i^2 sum w_i b_i^2) = 2 sqrt(E[A]
+    E[B]), whatever the distributions are.
     """
     (new_values, new_counts), (old_values, old_counts) = (
         np.unique(rows, return_counts=True) for rows in (new, old)

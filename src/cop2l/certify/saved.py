@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L
 
 FORMAT = "cop2l-learner 7"
-FILE = "learner.safetensors"
+SAVED_COP2L = "learner.safetensors"
 RESTORED = ("repeats", "classes", "machines", "threads", "columns")
 """The fields of `State` that are stored and put back as they are."""
 CONSTRUCTED = ("scale", "not_valid", "data", "commitment")
@@ -62,7 +62,7 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
     }
     tensors = {f"{name}/{key}": value for name, group in groups.items() for key, value in group.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    write_tensors(folder / FILE, tensors, note)
+    write_tensors(folder / SAVED_COP2L, tensors, note)
     if certificate and learner.certificate is not None:
         replace_folder(folder / "certificate", learner.certificate.save)
 
@@ -82,7 +82,7 @@ def restore(learner: "CoP2L", folder: Path) -> None:
 
 def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
     """A learner from its folder, or from a run directory."""
-    if not (folder / FILE).exists() and (folder / "state" / FILE).exists():
+    if not (folder / SAVED_COP2L).exists() and (folder / "state" / SAVED_COP2L).exists():
         folder = folder / "state"
     note, tensors = _read(folder)
     if model is None:
@@ -104,11 +104,11 @@ def load(cls: "type[CoP2L]", folder: Path, model: nn.Module | None) -> "CoP2L":
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if not (folder / FILE).exists():
-        raise UserError(f"There is no saved learner in {folder}: the file {FILE} is missing.")
-    tensors, note = read_tensors(folder / FILE)
+    if not (folder / SAVED_COP2L).exists():
+        raise UserError(f"There is no saved learner in {folder}: the file {SAVED_COP2L} is missing.")
+    tensors, note = read_tensors(folder / SAVED_COP2L)
     if note.get("format") != FORMAT:
-        raise UserError(f"{folder / FILE} is not a learner that this version of cop2l can read.")
+        raise UserError(f"{folder / SAVED_COP2L} is not a learner that this version of cop2l can read.")
     return note, tensors
 
 

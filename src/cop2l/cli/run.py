@@ -72,6 +72,7 @@ def run_rank(arguments: argparse.Namespace, joined: Any) -> int:
     from cop2l.certify import commitment
     from cop2l.console import RunView, Watcher
     from cop2l.experiments import grid, ranks
+    from cop2l.experiments.records import SUMMARY
     from cop2l.experiments.run import run as experiment
     from cop2l.methods import REMARKS
     from cop2l.text import run_table
@@ -87,7 +88,7 @@ def run_rank(arguments: argparse.Namespace, joined: Any) -> int:
             return 0
     watchers: list[Watcher] = [RunView(sys.stderr if arguments.json else None)]
     watchers += loggers(arguments, folder)
-    finished = (folder / "summary.json").is_file()
+    finished = (folder / SUMMARY).is_file()
     summary = experiment(config, folder, watchers, committed, ranks=joined)
     if finished:
         print("This run is already finished; nothing was learned again.", file=sys.stderr)

@@ -152,8 +152,9 @@ class RunDirectory:
         if certificate is not None:
             replace_folder(self._issued(record.task), certificate.save)
         append_line(self.path / RECORDS, as_json(record))
-        is_written = getattr(learner, "certificate", None) is not None
-        replace_folder(self.state, partial(learner.save, certificate=False) if is_written else learner.save)
+        has_certificate = getattr(learner, "certificate", None) is not None
+        save = partial(learner.save, certificate=False) if has_certificate else learner.save
+        replace_folder(self.state, save)
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Write the summary: the run is finished."""

@@ -82,7 +82,7 @@ def new_learner(
     arguments = dict(config.options)
     if config.method == CERTIFIES_ITSELF:
         arguments |= options.run_options(config) | {
-            "scale": "none",  # the model has it already
+            "scale": "none",  # new_model has set the scale, if config.scale asks for one
             "tasks": None if config.anytime else len(stream),
             "not_valid": stream.not_valid,
             "repeats": config.repeats,

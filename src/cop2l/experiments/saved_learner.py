@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from cop2l.certify.certificate import Certificate, certifying_examples
+from cop2l.certify.saved import SAVED_COP2L
 from cop2l.errors import UserError
 from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.records import ENVIRONMENT, RECORDS
@@ -21,7 +22,6 @@ from cop2l.methods.protocol import Method
 from cop2l.streams.files import examples
 from cop2l.text import Names, short_name
 
-SAVED_COP2L = "learner.safetensors"
 DATA = "data.json"
 """The names of classes and tasks, and how a table of examples is read: a file beside a saved learner."""
 DATA_KEYS = ("class_names", "task_names", "inputs")
@@ -188,7 +188,7 @@ def predict_part(
     classes: Tensor = learner.predict(x, task=number)
     accuracy = None if y is None else int((classes.numpy() == y).sum()) / len(y)
     probability = _probabilities(learner, x, number) if probabilities else None
-    return Predicted(classes, accuracy, class_names(learner, description), probability)
+    return Predicted(classes, accuracy, class_names(shape_and_outputs(learner)[1], description), probability)
 
 
 def _probabilities(learner: Any, x: Any, task: int | None) -> Tensor:
@@ -203,9 +203,15 @@ def _probabilities(learner: Any, x: Any, task: int | None) -> Tensor:
     return softmax
 
 
-def class_names(learner: Any, description: Mapping[str, Any]) -> list[str]:
-    """The names of the classes of a learner, or their numbers."""
-    outputs = learner.outputs if hasattr(learner, "shape") else int(learner.model.head.out_features)
+def shape_and_outputs(learner: Any) -> tuple[tuple[int, ...], int]:
+    """The shape of an example, and the number of outputs."""
+    if hasattr(learner, "shape"):  # an export has a program and no model
+        return learner.shape, learner.outputs
+    return tuple(learner.model.description["inputs"]), int(learner.model.head.out_features)
+
+
+def class_names(outputs: int, description: Mapping[str, Any]) -> list[str]:
+    """The names of the classes, or their numbers."""
     return [*description.get("class_names", ())][:outputs] or [str(number) for number in range(outputs)]
 
 
@@ -225,11 +231,10 @@ def read_examples(
     columns |= {} if label is None else {"label": label}
     # The columns of the data frame, if the learner learned from one in Python.
     columns["names"] = getattr(getattr(learner, "state", learner), "columns", None)
-    # An export has a program and no model.
-    expected = learner.shape if hasattr(learner, "shape") else tuple(learner.model.description["inputs"])
+    expected, outputs = shape_and_outputs(learner)
     x, y, groups, domains = examples(
         Path(data) if isinstance(data, str | Path) else data,
-        class_names(learner, description),
+        class_names(outputs, description),
         columns,
         expected,
     )

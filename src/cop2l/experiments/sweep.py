@@ -17,6 +17,7 @@ from cop2l.console import advice_in_one_line
 from cop2l.errors import UserError, missing_extra
 from cop2l.experiments.config import UNHASHED, Config
 from cop2l.experiments.grid import flatten
+from cop2l.experiments.records import SUMMARY
 from cop2l.files import write_text
 from cop2l.text import as_typed
 
@@ -31,7 +32,7 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        return (self.folder / "summary.json").exists()
+        return (self.folder / SUMMARY).exists()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from cop2l.kernel.options import Options
 
 Counts = Mapping[str, Any]
-EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
+SIXTY_DIGITS = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 MARGIN = Decimal("1e-40")
 """Far above the rounding error of a million terms at 60 digits, and far below the last digit of a float."""
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628621")
@@ -51,7 +51,7 @@ def share_of_task(family: str, kind: str, task: int, content: Counts) -> Decimal
     share, record = share_of_family(family, options, len(records)) / len(records), records[task - 1]
     if family in ("classes", "groups"):  # a partition that the recorded data gives: its empty parts cost nothing
         return share / max(1, sum(1 for part in record["parts"] if part["family"] == family and part["n"]))
-    if family == "forgetting" and holdout_share(kind, record, options):
+    if family == "forgetting" and unpicked_factor(kind, record, options):
         return share / 2  # one half for lost examples, the other for gained ones
     return share
 
@@ -69,14 +69,14 @@ def bound_follows(statement: Counts, content: Counts) -> bool:
         return False  # a number outside the grid has no share of delta
     if statement["value"] == 1:
         return True
-    with localcontext(EXACT):
+    with localcontext(SIXTY_DIGITS):
         v = Decimal(statement["value"])
         if task is None:
             return average_follows(v, family, content)
         share, record = share_of_task(family, kind, task, content), records[task - 1]
         if subject != "net":
             return event_follows(v, kind, counts_of(record, family, subject), task, content, share)
-        lost, share = values_of(content, family, "lost")[task], share * holdout_share(kind, record, options)
+        lost, share = values_of(content, family, "lost")[task], share * unpicked_factor(kind, record, options)
         return v >= lost or gain_follows(lost - v, *bound_counts(kind, counts_of(record, family, "gained")), share)
 
 
@@ -102,7 +102,7 @@ def least_bounds(content: Counts) -> list[dict[str, Any]]:
 
 def upper_tail(bound: float, n: int, errors: int) -> Decimal:
     """P[Bin(n, bound) >= errors]: the largest probability of this many errors if the error rate is at most the bound."""
-    with localcontext(EXACT):
+    with localcontext(SIXTY_DIGITS):
         v = Decimal(bound)
         if errors <= n * v or v >= 1:
             return Decimal(1)
@@ -128,7 +128,7 @@ def values_of(content: Counts, family: str, subject: Any) -> dict[int, Decimal]:
 
 
 def kind_of(counted: Counts, options: Options) -> str:
-    """The kind of the statements about a task: `buffer` if its data was gone, so that not all errors could be counted."""
+    """`buffer` if the record has no errors, because the task's data was not given to `certify`; otherwise the claimed kind."""
     return options.kind if counted["errors"] is not None else "buffer"
 
 
@@ -137,8 +137,8 @@ def zero_is_holdout(kind: str, options: Options) -> bool:
     return options.buffer == "count-only" and kind in ("combined", "buffer")
 
 
-def holdout_share(kind: str, counted: Counts, options: Options) -> Decimal:
-    """The part of a statement's share in the hold-out case, in which theta_T does not depend on the sample; 0 in any other case.
+def unpicked_factor(kind: str, counted: Counts, options: Options) -> Decimal:
+    """The factor of a share in the hold-out case, in which theta_T does not depend on the sample; 0 in any other case.
 
     It is 1 if K = 0 is the only declared number of iterations, because no other number costs a share.
     """
@@ -158,7 +158,7 @@ def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
 
 def is_pooled(counted: Counts, options: Options) -> bool:
     """Whether the examples of a task can be pooled with those of other tasks: theta_T must not depend on any of them."""
-    return options.kind != "buffer" and counted["errors"] is not None and holdout_share(options.kind, counted, options) > 0
+    return options.kind != "buffer" and counted["errors"] is not None and unpicked_factor(options.kind, counted, options) > 0
 
 
 def event_follows(v: Decimal, kind: str, counted: Counts, t: int, content: Counts, share: Decimal) -> bool:
@@ -167,7 +167,7 @@ def event_follows(v: Decimal, kind: str, counted: Counts, t: int, content: Count
     if kind in ("kl", "kl-tight"):
         return compression_follows(v, kind, counted, t, content, share)
     n, size = bound_counts(kind, counted)
-    if part := holdout_share(kind, counted, options):
+    if part := unpicked_factor(kind, counted, options):
         return tail_follows(v, n, size, -(share * part).ln())
     weight = weight_above_zero if zero_is_holdout(kind, options) else weight_of_iterations
     return preference_follows(v, n, size, share * weight(counted["iterations"], options))
@@ -187,9 +187,9 @@ def compression_follows(v: Decimal, kind: str, counted: Counts, t: int, content:
 def average_follows(v: Decimal, family: str, content: Counts) -> bool:
     """Whether the mean over tasks, weighted by their examples, is at most v.
 
-    The tasks in the hold-out case are pooled; the others enter with their own stated bounds. pi(A), the weight of the set A of
-    pooled tasks, is fixed in advance: 3/4 for all of m tasks, (1/4)/(m C(m, |A|)) for another set. The theorem needs
-    share * pi(A) <= 1/4, and gives 1 from N - 1 errors on.
+    Unpicked tasks (see `is_pooled`) are pooled into one sample of N examples with X errors; every other task enters with its
+    stated bound. The pooled bound needs a part of delta of at most 1/4, and is 1 if X >= N - 1. This part has a weight that is
+    fixed in advance for every set of pooled tasks: 3/4 for all of m tasks, (1/4)/(m C(m, p)) for another set, of p tasks.
     """
     options, records = content["options"], content["records"]
     share, bounds, subject = share_of_family(family, options, len(records)), values_of(content, "tasks", None), None
@@ -252,5 +252,5 @@ def preference_follows(v: Decimal, n: int, size: int, delta: Decimal) -> bool:
 
 def percent(bound: float) -> str:
     """A bound in percent, rounded up."""
-    with localcontext(EXACT):
+    with localcontext(SIXTY_DIGITS):
         return f"{(Decimal(bound) * 100).quantize(Decimal('0.01'), ROUND_CEILING)} %"

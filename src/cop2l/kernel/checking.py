@@ -240,7 +240,7 @@ def require_within_limit(policy: Policy, operations: float) -> None:
         raise Unreadable(f"Verification takes about {operations:.1e} operations; --limit allows {policy.operations:.1e}.")
 
 
-def _stored_tensors(certificate: Content, name: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _checked_tensors(certificate: Content, name: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The stored tensors, if they have the names, shapes and types of the expected ones; on the devices of these."""
     file = certificate["folder"] / f"{name}.safetensors"
     shapes = {key: tuple(value.shape) for key, value in expected.items()}
@@ -259,20 +259,21 @@ def _check_learning(
     last, device, machine = run[-1], next(model.parameters()).device, exact.machine(model)
     options, records, parts = last["options"], last["records"], [S for S, _ in samples.values()]
     other_machines = {name for content in run for name in (content["machine"], *content["earlier"])} - {machine}
-    model.load_state_dict(_stored_tensors(last, "theta_0", model.state_dict()))
+    model.load_state_dict(_checked_tensors(last, "theta_0", model.state_dict()))
     masked_classes = exact.head_masks([record["head"] for record in records], last["classes"], last["scenario"], device)
     unused, rebuilt = copy.deepcopy(model), copy.deepcopy(model)
     learner, rebuilder = (ReferenceLearner(module, options, masked_classes) for module in (model, rebuilt))
     try:
         with exact.exact_arithmetic(last["threads"]):
-            answers = {}  # computed before anything is learned: state of a model beside its parameters cannot help it
+            answers = {}  # all errors are counted before learning again, which may change state outside a state_dict
             for content in run:
-                fresh = _fresh_model(unused, _stored_tensors(content, "theta", unused.state_dict()))
-                answers[len(content["records"])] = [_answers(fresh, S, masked_classes) for S in parts[: len(content["records"])]]
-            sizes = int(fresh(model_input(fresh, parts[0].take(np.zeros(2, np.int64)).x)).shape[1]), parameter_count(fresh)
+                last_model = _fresh_model(unused, _checked_tensors(content, "theta", unused.state_dict()))
+                tasks = len(content["records"])
+                answers[tasks] = [_answers(last_model, S, masked_classes) for S in parts[:tasks]]
+            sizes = int(last_model(model_input(last_model, parts[0].take(np.zeros(2, int)).x)).shape[1]), parameter_count(model)
             stated = last["classes"], last["model"].get("parameters")
             require(stated == sizes, f"Outputs and parameters of the model are {sizes}, not {stated!r:.60}.")
-            check_tests(verdict, records, _test_errors(fresh, masked_classes, tests, len(records)))
+            check_tests(verdict, records, _test_errors(last_model, masked_classes, tests, len(records)))
             recounted = _learn_again(learner, run, samples, answers, unused, bool(other_machines), say)
             _rebuild(rebuilder, learner, parts)
         require(digest(rebuilt.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
@@ -325,7 +326,7 @@ def _learn_again(
             continue
         for name, tensors in (("theta", model.state_dict()), ("sets", set_tensors(learner.sets))):
             require(digest(tensors) == content[name], f"Learning again gives another {name} than that stated after task {t}.")
-            _stored_tensors(content, name, tensors)
+            _checked_tensors(content, name, tensors)
         used = [used_rows(options, i, len(samples[i][0]), sets) for i, sets in enumerate(learner.sets, 1)]
         repeats = exact.repeated_answers([keys for _, keys in answers[t]], used)
         errors, all_facts = [errors for errors, _ in answers[t]], [facts for _, facts in samples.values()]

@@ -24,9 +24,9 @@ def counts(
 ) -> Content:
     """The counts of a task after task `last`, over all its rows or over those `among` them.
 
-    `event` is the mask of the rows that are misclassified (or lost). If the data is gone, only the rows in the buffer are known,
-    and only `compressed`, |c n R_t|, is counted of the event. The buffer has every selected row that was never picked: the
-    threshold for selected rows does not depend on the picks, and it is not above the threshold of the buffer.
+    event       the mask of the rows that are misclassified (or lost)
+    data_gone   the task's data was missing at certifying, so the event is counted on the selected rows alone. Each of them is
+                either in the buffer or picked, because the selection threshold is never above the buffer's.
     """
     rows, certified = len(event), certified_rows(len(event), task, options)
     selected = certified & (marks(options.seed, "mark", task, n=rows) < threshold(int(certified.sum()), last, options))
@@ -44,19 +44,19 @@ def counts(
 
 
 def counts_and_parts(
-    options: Options, last: int, task: int, sets: Sets, errors: Rows, repeats: Any, facts: Facts, data_gone: bool = False
+    options: Options, last: int, task: int, sets: Sets, errors: Rows, repeated: Any, facts: Facts, data_gone: bool = False
 ) -> Content:
     """All counts of a task, with those of its claimed parts: every class, every group, lost and gained examples.
 
     Repeated rows count as errors, and as lost: a repeat that was an error before is no example of its own either.
     """
-    errors = errors | repeats
+    errors = errors | repeated
     count, parts = partial(counts, options, last, task, sets, data_gone=data_gone), list[tuple[str, Any, Content]]()
     if "classes" in options.claim:
         parts += [("classes", int(label), count(errors, facts["labels"] == label)) for label in np.unique(facts["labels"])]
     parts += [("groups", name, count(errors, facts["groups"] == number)) for number, name in enumerate(options.groups)]
     if "forgetting" in options.claim and task < last:
-        before = facts["wrong"] & ~repeats
+        before = facts["wrong"] & ~repeated
         parts += [("forgetting", "lost", count(errors & ~before)), ("forgetting", "gained", count(~errors & before))]
     return {**count(errors), "parts": [{"family": family, "subject": subject, **part} for family, subject, part in parts]}
 
@@ -80,12 +80,12 @@ def used_rows(options: Options, task: int, rows: int, sets: Sets) -> np.ndarray:
 
 
 def count_records(
-    content: Content, sets: Sequence[Sets], errors: Sequence[Rows], repeats: Iterable[Any], facts: Sequence[Facts]
+    content: Content, sets: Sequence[Sets], errors: Sequence[Rows], repeated: Iterable[Any], facts: Sequence[Facts]
 ) -> list[Content]:
-    """The records of a certificate, with the counts of these errors and repeats in place of the stated ones."""
+    """The records of a certificate, with the counts of these errors and repeated rows in place of the stated ones."""
     options, last, records = content["options"], len(content["records"]), []
     for record, of_task, wrong_rows, repeated_rows, of_rows in zip(
-        content["records"], sets, errors, repeats, facts, strict=False
+        content["records"], sets, errors, repeated, facts, strict=False
     ):
         task, data_gone = record["task"], record["errors"] is None
         records.append(record | counts_and_parts(options, last, task, of_task, wrong_rows, repeated_rows, of_rows, data_gone))
@@ -102,12 +102,12 @@ class Recount:
 
 
 def recount(
-    content: Content, sets: Sequence[Sets], errors: Sequence[Rows], repeats: Sequence[Rows], facts: Sequence[Facts]
+    content: Content, sets: Sequence[Sets], errors: Sequence[Rows], repeated: Sequence[Rows], facts: Sequence[Facts]
 ) -> Recount:
     """Count again what a certificate states; its counts must be those of the errors, or of errors and repeated rows."""
     stated_records, plain = content["records"], count_records(content, sets, errors, NO_REPEATS, facts)
-    full = count_records(content, sets, errors, repeats, facts)
+    full = count_records(content, sets, errors, repeated, facts)
     for record, *possible in zip(stated_records, plain, full, strict=True):
         sentence = f"The counts of task {record['task']} after task {len(plain)} are not those that the data gives."
         require(record in possible, sentence)
-    return Recount([int(mask.sum()) for mask in repeats], full, full == stated_records)
+    return Recount([int(mask.sum()) for mask in repeated], full, full == stated_records)

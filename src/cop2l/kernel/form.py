@@ -11,7 +11,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from cop2l.kernel.arithmetic import holdout_share, kind_of
+from cop2l.kernel.arithmetic import kind_of, unpicked_factor
 from cop2l.kernel.options import Options, Refusal, Rule, choice_of, integer, list_of, make_rule, optional, require, short_text
 
 FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 4, "certificate.json"
@@ -225,7 +225,7 @@ def promised_statements(options: Options, records: Sequence[Mapping[str, Any]]) 
             kind = kind_of(record, options)
             subjects = [None] if family == "tasks" else [part["subject"] for part in record["parts"] if part["family"] == family]
             if family == "forgetting" and subjects:
-                subjects = ["lost", "net"] if holdout_share(kind, record, options) else ["lost"]
+                subjects = ["lost", "net"] if unpicked_factor(kind, record, options) else ["lost"]
             if record["errors"] is not None or options.uses_marks:
                 names += [(family, number, subject, kind) for subject in subjects]
         if family == "average" or (family == "forgetting" and len(records) > 1):

@@ -57,7 +57,7 @@ class Outcome:
     picked: Rows
     """Positions picked in any iteration up to the stop: the whole trajectory."""
     kept_iterations: int
-    """K, as the bound pays for it: the number of kept iterations or, on a grid, the next number of the grid."""
+    """The K in the bound: with grid=True the number of kept iterations rounded up to the grid; otherwise that number."""
     stopped: int
     """The number of iterations of the trajectory."""
 
@@ -75,7 +75,7 @@ class Sets:
     picked: Rows = field(default_factory=lambda: NO_ROWS)
     """G_t: picked and kept at the task itself, or picked from the buffer in any iteration of a later task."""
     iterations: int = 0
-    """mu2_t = K_t: the number of kept iterations, as the bound pays for it."""
+    """mu2_t = K_t: `kept_iterations` of the task's outcome."""
     stopped: int = 0
     """The number of iterations of the task's trajectory."""
 
@@ -168,13 +168,13 @@ class ReferenceLearner:
             losses = np.where(remaining, (torch.cat([loss for loss, _ in scored]) * pick_weights).cpu().numpy(), -math.inf)
             largest = float(losses.max(initial=-math.inf))  # line 3: the largest l * w
             require(not math.isnan(largest), f"Training diverged at task {self.task}, iteration {j}: the loss is not a number.")
-            stopped = not largest >= options.gamma  # line 4: while l * w >= gamma
-            if searching and (not points or j in points or stopped):
+            below_gamma = not largest >= options.gamma  # line 4: while l * w >= gamma
+            if searching and (not points or j in points or below_gamma):
                 value = criterion(options, certified, picked_of_S, int((scored[0][1] & remaining[:n]).sum()), j)
                 if value < least or options.stop == "none":
                     best, least = j, value
                     theta = {name: part.clone() for name, part in model.state_dict().items()}
-            if stopped or j == last:
+            if below_gamma or j == last:
                 break
             if searching and options.stop != "none" and criterion(options, certified, picked_of_S, 0, j + 1) >= least:
                 break  # the picks alone cost too much: no later iteration has a smaller criterion
@@ -231,10 +231,10 @@ class ReferenceLearner:
     def reconstruct(self, sets: Sequence[Sets], examples: Sequence[Examples], priors: Sequence[Examples | None]) -> None:
         """Algorithm 5: turn theta_0 in the model into theta_T, from the examples I_t u J_t, the prior parts and the messages.
 
-        It is exact for what `learn` made: each block picked from the full pool lies in the compression sets, so it is the top of
-        the smaller pool, too. Differences from the printed text: mP2L performs mu2_t iterations, not one more. The buffer is
-        formed after the loop over i < t. Row numbers and the task's own picks determine which rows are in the buffer, so that
-        neither J_t nor the times mu1_t are needed. The sizes of the tasks must be known, too.
+        Why it gives the same bits: every picked block is contained in the stored examples. It had the k largest losses among all
+        examples, so it has them among the stored ones. Differences from the printed text: mP2L performs mu2_t iterations, not
+        one more. The buffer is formed after the loop over i < t. Row numbers and the task's own picks determine which rows are
+        in the buffer, so that neither J_t nor the times mu1_t are needed. The sizes of the tasks must be known, too.
         """
         buffer_rows: list[Rows] = []  # for each task all rows in the buffer, also those of unknown examples
         for t, (recorded, S, own_prior) in enumerate(zip(sets, examples, priors, strict=True), 1):

@@ -42,7 +42,7 @@ MOST_LISTED = 10
 """With more tasks, only the largest bound is listed."""
 VERDICTS = (
     ("0", "valid"),
-    ("1", "not valid"),
+    ("1", "invalid"),
     ("2", "cannot tell, for instance because data are missing"),
     ("3", "the check could not be made"),
 )

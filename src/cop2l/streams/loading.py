@@ -48,9 +48,11 @@ def load(
     `examples` are options of the split (`Split`). `domains` ("permuted" or "rotated") makes a domain-incremental stream
     of square pictures; then `images` are "shared" by all tasks or "disjoint", and `seed` draws the domains. `size` resizes
     pictures in files. Options of own data are `label`, `columns`, `text`, `text_size`, `domain`, `task_order`, `group`,
-    `classes`, `missing`, `categories` and `test_share`, the share that `seed` draws as a test part if there is none. The
-    `prior` part of the first task decides what `missing` and `categories` do not declare. Options of `synthetic` are
-    passed to it.
+    `classes`, `missing`, `categories` and `test_share`, the share that `seed` draws as a test part if there is none. Options of
+    `synthetic` are passed to it.
+
+    prior = (share, seed, holdout). For a table, the prior rows of task 1 decide how missing values and categories are
+    encoded, unless `missing` and `categories` say so.
     """
     if scenario is not None and scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
