@@ -186,15 +186,21 @@ def _sync(path: Path) -> None:
 
 
 def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
-    """The bytes of a regular file, at most `limit`; a FIFO, a folder or a device is refused unopened."""
+    """The bytes of a regular file, at most `limit`; a FIFO, a folder or a device is refused without waiting for it."""
     path = Path(path)
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise DamagedError(path, "not a regular file")
-        if limit is not None and status.st_size > limit:
-            raise DamagedError(path, f"larger than {limit} bytes")
-        return path.read_bytes()
+        flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # Windows has the second alone
+        handle = os.open(path, os.O_RDONLY | flags)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise DamagedError(path, "not a regular file")
+            if limit is not None and status.st_size > limit:
+                raise DamagedError(path, f"larger than {limit} bytes")
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(handle)
     except (FileNotFoundError, NotADirectoryError):
         raise DamagedError(path, "missing") from None
     except OSError as error:

@@ -667,6 +667,37 @@ def test_a_model_changed_by_hand_is_refused(tmp_path, change, then):
     act()
 
 
+def test_a_model_that_is_changed_while_its_data_is_read_is_refused():
+    learner, x, y = masked_learner()
+    learner.learn(x, y)
+
+    def blocks():
+        with torch.no_grad():
+            learner.model.head.bias.add_(1)
+        yield x, y
+
+    with pytest.raises(UserError, match="were changed after task 1"):
+        learner.certify({1: blocks})
+
+
+class Counted(Masked):
+    """Every 50th answer is another one."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * (-1 if self.calls % 50 == 0 else 1)
+
+
+def test_a_model_that_counts_its_calls_is_refused():
+    _, x, y = masked_learner()
+    learner = CoP2L(Counted(), preset="picking", k=2, memory=10, max_iterations=2)
+    with pytest.raises(UserError, match="attribute 'calls' changes as the model runs"):
+        learner.learn(x, y)
+    assert learner.tasks_seen == 0
+
+
 class Running(Masked):
     """A running mean that is not in the state_dict: going back to an earlier iteration does not undo it."""
 
@@ -686,8 +717,10 @@ class Running(Masked):
 @pytest.mark.parametrize("buffer", [True, False])
 def test_a_running_mean_that_is_not_in_the_state_dict_is_refused(buffer):
     _, x, y = masked_learner()
+    model = Running(buffer)
     with pytest.raises(UserError, match="not in its state_dict, and its answers with it"):
-        CoP2L(Running(buffer), preset="picking", k=2, memory=10, max_iterations=2).learn(x, y)
+        CoP2L(model, preset="picking", k=2, memory=10, max_iterations=2).learn(x, y)
+    assert not (buffer and model.mean.any())
 
 
 class Extra(Masked):
@@ -698,6 +731,10 @@ class Extra(Masked):
 def test_what_cannot_be_stored_is_refused():
     with pytest.raises(UserError, match="'_extra_state' in its state_dict, which is no tensor"):
         CoP2L(Extra(), preset="picking")
+    model = cop2l.models.build("random-features", inputs=(4,), classes=2, hidden=8)
+    model.projection.requires_grad_(True)
+    with pytest.raises(UserError, match=r"projection\.weight of this model is never trained"):
+        CoP2L(model, preset="picking")
 
 
 def test_a_model_in_use_is_not_taken_for_a_changed_one():

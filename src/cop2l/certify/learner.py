@@ -248,6 +248,7 @@ class CoP2L:
         """
         data = check_data(self, data)
         masks = zip(*counting.misclassified_rows(self, data), strict=True)
+        check_unchanged(self)  # the function that yields the data may have changed the model
         records = [
             self._record(task, errors, repeats, task in data)
             for task, (errors, repeats) in enumerate(masks, 1)

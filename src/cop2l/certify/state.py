@@ -117,21 +117,59 @@ def check_undone(model: nn.Module, S: Examples, seed: int) -> None:
 def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
     """If an error or an interruption ends the block, put the learner back to what it was before."""
     engine, model = learner.engine, learner.model
-    theta, state = parameters(model), replace(learner.state)
+    theta, state, hidden, numbers = (
+        parameters(model),
+        replace(learner.state),
+        _unsaved(model),
+        _numbers(model),
+    )
     attributes = {name: getattr(engine, name) for name in ("masked_classes", "trace")}
     attributes |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior", "prior_counts")}
     attributes |= {"sets": [replace(sets) for sets in engine.sets], "sums": dict(engine.sums)}
     try:
         yield
+        _check_attributes(model, hidden, numbers)
     except BaseException as error:
         load_parameters(model.eval(), theta)
+        for name, value in hidden.items():
+            model.get_buffer(name).copy_(value)
         learner.state = state
         for name, value in attributes.items():
             setattr(engine, name, value)
         if isinstance(error, Refusal):
             raise UserError(str(error)) from None
-        if isinstance(error, IndexError) and "index out of range in self" in str(
-            error
-        ):  # of torch.nn.Embedding
+        if isinstance(error, IndexError) and "in self" in str(error):  # of torch.nn.Embedding
             raise UserError(f"The model looks up an input that it does not have: {error}.") from error
         raise
+
+
+def _check_attributes(model: nn.Module, buffers: Mapping[str, Tensor], numbers: Mapping[str, float]) -> None:
+    """Refuse a model with changes that its state_dict lacks: a saved model would answer otherwise than the certified one."""
+    for name, number in _numbers(model).items():
+        if repr(numbers.get(name, number)) != repr(number):
+            raise UserError(
+                f"The model's attribute {name!r} changes as the model runs, and its answers may change with it; make it "
+                "a persistent buffer, or leave it out."
+            )
+    for name, value in _unsaved(model).items():
+        if not torch.equal(value, buffers.get(name, value)):
+            raise UserError(
+                f"The model's buffer {name!r} changes in training but is not in its state_dict; register it as persistent."
+            )
+
+
+def _unsaved(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of the buffers that are not in the state_dict."""
+    saved = model.state_dict().keys()
+    return {name: value.clone() for name, value in model.named_buffers() if name not in saved}
+
+
+def _numbers(model: nn.Module) -> dict[str, float]:
+    """The numbers among the attributes of a user's own modules, such as a count of calls."""
+    return {
+        f"{name}.{key}".lstrip("."): value
+        for name, module in model.named_modules()
+        if not type(module).__module__.startswith("torch.")
+        for key, value in vars(module).items()
+        if isinstance(value, int | float) and key != "training"
+    }

@@ -23,6 +23,7 @@ from cop2l.certify.scoring import input_blocks, scoring_mode
 from cop2l.certify.state import check_unchanged, trained_names
 from cop2l.errors import UserError
 from cop2l.kernel.exact import tensor
+from cop2l.models import Classifier
 
 if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L
@@ -44,6 +45,9 @@ def check_model(model: Any) -> None:
         raise UserError(f"The model must be a torch module, such as models.build(...), not {model!r:.60}.")
     if not trained_names(model):
         raise UserError("The model has no parameters to learn.")
+    fixed = model.fixed if isinstance(model, Classifier) else ()
+    if any(model.get_parameter(name).requires_grad for name in fixed):
+        raise UserError(f"{', '.join(fixed)} of this model is never trained: put requires_grad back.")
     for name, value in model.state_dict().items():
         if not isinstance(value, Tensor):
             raise UserError(

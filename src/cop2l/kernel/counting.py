@@ -46,10 +46,7 @@ def counts(
 def counts_and_parts(
     options: Options, last: int, task: int, sets: Sets, errors: Rows, repeated: Any, facts: Facts, data_gone: bool = False
 ) -> Content:
-    """All counts of a task, with those of its claimed parts: every class, every group, lost and gained examples.
-
-    Repeated rows count as errors, and as lost: a repeat that was an error before is no example of its own either.
-    """
+    """All counts of a task and its claimed parts (classes, groups, lost and gained); repeats count as errors, and as lost."""
     errors = errors | repeated
     count, parts = partial(counts, options, last, task, sets, data_gone=data_gone), list[tuple[str, Any, Content]]()
     if "classes" in options.claim:

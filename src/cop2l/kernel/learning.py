@@ -179,7 +179,8 @@ class ReferenceLearner:
             if searching and options.stop != "none" and criterion(options, certified, picked_of_S, 0, j + 1) >= least:
                 break  # the picks alone cost too much: no later iteration has a smaller criterion
             require(j != longest, f"Task {self.task} does not stop after {j} iterations, as the certificate states.")
-            pickable = np.flatnonzero(remaining)
+            kth_largest = torch.topk(torch.from_numpy(losses), min(options.k, len(losses))).values[-1].item()
+            pickable = np.flatnonzero(remaining & (losses >= kth_largest))
             picked = pickable[np.lexsort((mark[pickable], -losses[pickable]))[: options.k]]
             remaining[picked], picked_of_S = False, picked_of_S + int((picked < n).sum())
             blocks.append(picked)  # line 6: C_k <- C_{k-1} u {...}
