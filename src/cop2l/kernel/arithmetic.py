@@ -138,15 +138,12 @@ def zero_is_holdout(kind: str, options: Options) -> bool:
 
 
 def unpicked_factor(kind: str, counted: Counts, options: Options) -> Decimal:
-    """The factor of a share in the hold-out case, in which theta_T does not depend on the sample; 0 in any other case.
-
-    It is 1 if K = 0 is the only declared number of iterations, because no other number costs a share.
-    """
+    """The factor of a share in the hold-out case, in which theta_T does not depend on the sample; 0 in any other case."""
     if kind == "holdout":
         return Decimal(1)
     if not zero_is_holdout(kind, options) or counted["iterations"]:
         return Decimal(0)
-    return Decimal(1 if options.grid_points == (0,) else "0.75")
+    return Decimal(1 if options.grid_points == (0,) else "0.75")  # 1: no other number of iterations costs a share
 
 
 def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
@@ -187,9 +184,9 @@ def compression_follows(v: Decimal, kind: str, counted: Counts, t: int, content:
 def average_follows(v: Decimal, family: str, content: Counts) -> bool:
     """Whether the mean over tasks, weighted by their examples, is at most v.
 
-    Unpicked tasks (see `is_pooled`) are pooled into one sample of N examples with X errors; every other task enters with its
-    stated bound. The pooled bound needs a part of delta of at most 1/4, and is 1 if X >= N - 1. This part has a weight that is
-    fixed in advance for every set of pooled tasks: 3/4 for all of m tasks, (1/4)/(m C(m, p)) for another set, of p tasks.
+    Unpicked tasks are pooled into one sample of N examples with X errors; every other task enters with its stated bound. The
+    pooled bound needs a part of delta of at most 1/4, and is 1 if X >= N - 1. Unless the kind is `holdout`, a factor that
+    is fixed in advance reduces this part: with p of m tasks pooled, 3/4 if p = m, otherwise (1/4)/(m C(m, p)).
     """
     options, records = content["options"], content["records"]
     share, bounds, subject = share_of_family(family, options, len(records)), values_of(content, "tasks", None), None

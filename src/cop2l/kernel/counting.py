@@ -24,9 +24,9 @@ def counts(
 ) -> Content:
     """The counts of a task after task `last`, over all its rows or over those `among` them.
 
-    event       the mask of the rows that are misclassified (or lost)
-    data_gone   the task's data was missing at certifying, so the event is counted on the selected rows alone. Each of them is
-                either in the buffer or picked, because the selection threshold is never above the buffer's.
+    `event` is the mask of the rows that are misclassified (or lost). `data_gone`: the task's data was missing at certifying, so
+    the event is counted on the selected rows alone. Each of them is either in the buffer or picked, because the selection
+    threshold is never above the buffer's.
     """
     rows, certified = len(event), certified_rows(len(event), task, options)
     selected = certified & (marks(options.seed, "mark", task, n=rows) < threshold(int(certified.sum()), last, options))
