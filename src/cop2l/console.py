@@ -283,9 +283,10 @@ class RunView(Watcher):
         """Print mean accuracy, and the largest bound of the claim."""
         self._seconds.append(record["seconds"])
         kind, parts = record["kind"], [f"accuracy {measured_percent(fmean(record['accuracy']))}"]
-        if bounds := [row["bounds"][kind] for row in record["tasks"] if kind in row["bounds"]]:
-            certified = f"certified error at most {percent(max(bounds))} on every task ({kind})"
-            parts.append("certificate not valid" if record["not_valid"] else certified)
+        if bounds := {row["task"]: row["bounds"][kind] for row in record["tasks"] if kind in row["bounds"]}:
+            largest = max(bounds, key=lambda task: bounds[task])
+            bound = f"largest bound {percent(bounds[largest])} (task {largest})"
+            parts.append("certificate not valid" if record["not_valid"] else bound)
         parts.append(duration(record["seconds"]))
         name = self._names.task(record["task"])
         self._view.say(f"task {record['task']}/{self._tasks}{name}  {', '.join(parts)}")

@@ -116,8 +116,8 @@ def _split_data(
     if accepted:
         notes.assumed.append(f"The split is the issuer's, accepted as stated: {quoted(accepted)}.")
     elif not notes.unverified:
-        split = "the one that was typed" if typed_options else "the standard one of the stream"
-        notes.checked.append(f"How the data was split is {split}.")
+        split = "one that you typed" if typed_options else "standard one of the stream"
+        notes.checked.append(f"The split is the {split}.")
     _check_stream(notes, certificate, stream)
     if stream.description.get("label_set") == FOUND_IN_DATA:
         notes.assumed.append(

@@ -27,10 +27,10 @@ COMMANDS = {
     "certify and check": {
         "verify": ("verify", "check a certificate, a run or an export"),
         "show": ("verify", "print what a certificate claims"),
-        "commit": ("commit", "write down in advance what a run will do, for an auditor"),
-        "bound": ("bound", "calculate a bound from its counts"),
-        "plan": ("plan", "estimate the bound for a number of examples, or the examples for a bound"),
-        "monitor": ("monitor", "raise an alarm when feedback refutes a claim"),
+        "commit": ("commit", "write down in advance what a run will do, as evidence"),
+        "bound": ("bound", "calculate a bound from counts of examples and errors"),
+        "plan": ("plan", "before you have data: estimate the bound to expect, or the examples needed"),
+        "monitor": ("monitor", "raise an alarm when labels that arrive later refute a claim"),
         "export": ("export", "write the model for other programs, with its certificate"),
     },
     "compare": {
@@ -57,7 +57,7 @@ OUTPUT_CLOSED = 141
 
 DESCRIPTION = """\
 Continual learning that certifies itself. cop2l learns tasks one after the other, and issues an upper bound
-on the true error of every task. Anyone can check the bounds from a file."""
+on the true error of every task. Anyone can check the bounds from the certificate and the data."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,4 +1,4 @@
-"""cop2l bound: calculate a bound from its counts."""
+"""cop2l bound: calculate a bound from counts of examples and errors."""
 
 import argparse
 import json
@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
     """Add the command, with a parser for each kind."""
     parser = commands.add_parser(
         "bound",
-        description="Calculate a bound on the error rate from its counts, rounded up.",
+        description="Calculate a bound on the error rate from counts of examples and errors, rounded up.",
         epilog="Example: cop2l bound holdout --n 5000 --errors 150 --tasks 5",
     )
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
@@ -65,9 +65,15 @@ def add(commands: Any) -> None:
             )
         if kind != "holdout":
             kind_parser.add_argument("--grid", metavar="MAX", type=int, help=GRID)
-        kind_parser.add_argument("--tasks", metavar="T", type=int, default=1, help="number of tasks (1)")
         kind_parser.add_argument(
-            "--delta", metavar="D", type=float, default=0.05, help="probability that the bound fails (0.05)"
+            "--tasks", metavar="T", type=int, default=1, help="number of tasks (default: 1)"
+        )
+        kind_parser.add_argument(
+            "--delta",
+            metavar="D",
+            type=float,
+            default=0.05,
+            help="probability that the bound fails (default: 0.05)",
         )
         kind_parser.add_argument("--anytime", action="store_true", help=ANYTIME)
         kind_parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -29,7 +29,10 @@ def add(commands: Any) -> None:
     parser.add_argument("config", metavar="NAME|FILE|DATA", help=CONFIG_HELP)
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes of the configuration")
     parser.add_argument(
-        "--out", metavar="FILE", default="commitment.json", help="the file to write (commitment.json)"
+        "--out",
+        metavar="FILE",
+        default="commitment.json",
+        help="the file to write (default: commitment.json)",
     )
     parser.set_defaults(run=commit)
 

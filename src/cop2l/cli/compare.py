@@ -22,8 +22,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="NAME",
         help="accuracy, forgetting, plasticity, test-error, prior-examples, certified-on, picked, seconds, peak-memory,"
         " bound (the claim), kl, kl-tight, preference (the default claim), combined, buffer, holdout; worst-NAME and"
-        " ratio-NAME for bounds; average, lost and worst-lost for claims of those families (default: accuracy forgetting"
-        " bound average)",
+        " ratio-NAME for bounds; average, lost and worst-lost: bounds on average error and forgetting, if claimed (default:"
+        " accuracy forgetting bound average)",
     )
     parser.add_argument(
         "--format",

@@ -30,12 +30,12 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
     parser.add_argument(
-        "--format", choices=("torch", "onnx"), default="torch", help="the program to write (torch)"
+        "--format", choices=("torch", "onnx"), default="torch", help="the program to write (default: torch)"
     )
     parser.add_argument(
         "--data",
         metavar="STREAM|FOLDER|FILE.npz",
-        help="count the errors of the program on this data of the tasks (onnx: the stream of the run)",
+        help="count the errors of the program on this data of the tasks (default for onnx: the stream of the run)",
     )
     parser.set_defaults(run=export)
 

@@ -30,10 +30,14 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--backbone",
         metavar="NAME",
-        help="a name from 'cop2l features backbones', or your package.module:function (dinov2-vits14)",
+        help="a name from 'cop2l features backbones', or your package.module:function (default: dinov2-vits14)",
     )
-    parser.add_argument("--size", type=int, metavar="PX", help="the side to resize pictures to (224)")
-    parser.add_argument("--device", default="auto", help="cpu, cuda or cuda:1 (cuda if there is one)")
+    parser.add_argument(
+        "--size", type=int, metavar="PX", help="the side to resize pictures to (default: 224)"
+    )
+    parser.add_argument(
+        "--device", default="auto", help="cpu, cuda or cuda:1 (default: cuda if there is one)"
+    )
     parser.add_argument(
         "--limit", type=int, metavar="N", help="use only N pictures of each part, evenly spaced"
     )

@@ -18,7 +18,9 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("path", metavar="PATH", help="your data: a file or a folder (docs/data.md)")
     parser.add_argument(
-        "--out", metavar="FILE", help="the configuration (the name of PATH with .toml, in the current folder)"
+        "--out",
+        metavar="FILE",
+        help="the configuration (default: the name of PATH with .toml, in the current folder)",
     )
     parser.set_defaults(run=init)
 

@@ -1,4 +1,4 @@
-"""cop2l monitor: raise an alarm when feedback refutes a claim."""
+"""cop2l monitor: raise an alarm when labels that arrive later refute a claim."""
 
 import argparse
 import json
@@ -42,14 +42,14 @@ def add(commands: Any) -> None:
         "--family",
         default="tasks",
         metavar="NAME",
-        help="the family of the claim: tasks, average, classes, groups or forgetting (tasks)",
+        help="the family of the claim: tasks, average, classes, groups or forgetting (default: tasks)",
     )
     parser.add_argument("--subject", metavar="NAME", help="the class or the group that the claim is about")
     parser.add_argument(
         "--alpha",
         type=float,
         default=0.01,
-        help="the probability of a false alarm that you accept, over all time (0.01)",
+        help="the probability of a false alarm that you accept, over all time (default: 0.01)",
     )
     parser.add_argument(
         "--state",
@@ -59,7 +59,7 @@ def add(commands: Any) -> None:
         help="stores the counts between calls; use one file per monitor",
     )
     parser.add_argument(
-        "--batch", type=int, metavar="N", help="end a batch after N examples (without it: at blank lines)"
+        "--batch", type=int, metavar="N", help="end a batch after N examples (default: at blank lines)"
     )
     parser.add_argument(
         "--whole",

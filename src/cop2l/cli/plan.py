@@ -30,9 +30,13 @@ def add(commands: Any) -> None:
     parser.add_argument("--target", type=float, metavar="BOUND", help="the bound that you want")
     parser.add_argument("--examples", type=int, metavar="N", help="examples of each task")
     parser.add_argument("--memory", type=int, metavar="M", help="how many examples of past tasks may be kept")
-    parser.add_argument("--tasks", type=int, default=1, metavar="T", help="number of tasks (1)")
+    parser.add_argument("--tasks", type=int, default=1, metavar="T", help="number of tasks (default: 1)")
     parser.add_argument(
-        "--delta", type=float, default=0.05, metavar="D", help="probability that a bound fails (0.05)"
+        "--delta",
+        type=float,
+        default=0.05,
+        metavar="D",
+        help="probability that a bound fails (default: 0.05)",
     )
     parser.add_argument(
         "--anytime", action="store_true", help="certify after every task; all certificates hold at once"
@@ -42,7 +46,7 @@ def add(commands: Any) -> None:
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="for the kind preference: the share of examples that is picked (0)",
+        help="for the kind preference: the share of examples that is picked (default: 0)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run_plan)

@@ -14,14 +14,19 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     add_runs(parser)
     parser.add_argument(
-        "--figure", default="bounds", metavar="NAME", help="the figure (bounds); a wrong name lists all"
+        "--figure",
+        default="bounds",
+        metavar="NAME",
+        help="the figure; a wrong name lists all (default: bounds)",
     )
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="a name ending in .png, .svg or .pdf"
     )
     parser.add_argument("--key", help="for the figure 'against': the key that varies, such as memory")
     parser.add_argument(
-        "--metric", default="accuracy", help="for the figure 'against': the metric to draw (accuracy)"
+        "--metric",
+        default="accuracy",
+        help="for the figure 'against': the metric to draw (default: accuracy)",
     )
     parser.set_defaults(run=plot)
 

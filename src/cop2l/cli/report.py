@@ -14,7 +14,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     add_runs(parser, beside=True)
     parser.add_argument(
-        "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (report.html)"
+        "--out",
+        type=Path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="the page (default: report.html)",
     )
     parser.add_argument("--title", help="the title of the page")
     parser.set_defaults(run=report)

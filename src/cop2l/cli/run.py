@@ -11,8 +11,7 @@ CONFIG_HELP = (
     "a built-in configuration, a TOML file, the path of your data, or features such as cifar10@resnet18-64"
 )
 EPILOG = """\
-Change a setting by key=value, anywhere on the line. 'cop2l list keys METHOD' explains every key of a run of that method,
-with its default.
+Change a setting by key=value, anywhere on the line. 'cop2l list keys METHOD' lists the keys of METHOD and their defaults.
 
 Your own data uses preset=default. Built-in configurations such as digits and mnist use preset=picking unless you set it.
 
@@ -39,7 +38,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("config", metavar="NAME|FILE|DATA", help=CONFIG_HELP)
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes of the configuration")
-    parser.add_argument("--out", metavar="DIR", help="the run directory (runs/ and the hash of the run)")
+    parser.add_argument("--out", metavar="DIR", help="the run directory (default: runs/HASH)")
     parser.add_argument(
         "--commitment",
         metavar="FILE",

@@ -19,7 +19,7 @@ def add_runs(parser: argparse.ArgumentParser, *, beside: bool = False) -> None:
         nargs="+",
         default=["seed"],
         metavar="KEY",
-        help="average over these keys of the configuration (seed)",
+        help="average over these keys of the configuration (default: seed)",
     )
     if beside:
         parser.add_argument(

@@ -38,7 +38,9 @@ def add(commands: Any) -> None:
         default=[],
         help="certify the earlier task T (a name or number) from its data; without it, from the memory alone",
     )
-    parser.add_argument("--out", metavar="DIR", help="the folder to save the learner in (the old one)")
+    parser.add_argument(
+        "--out", metavar="DIR", help="the folder to save the learner in (default: the folder STATE)"
+    )
     parser.add_argument("--json", action="store_true", help="print the certificate as JSON")
     parser.set_defaults(run=learn)
 
@@ -77,7 +79,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
         help=".npz with x and y, .npy, a table with the columns of the run, or pictures",
     )
     parser.add_argument(
-        "--label", metavar="COLUMN", help="the column of labels, if the run does not name it (label)"
+        "--label", metavar="COLUMN", help="the column of labels, if the run does not name it (default: label)"
     )
 
 
@@ -98,7 +100,9 @@ def learn(arguments: argparse.Namespace) -> int:
     print(f"Learned task {learner.tasks_seen}; saved in {folder}.")
     if getattr(learner, "certificate", None) is not None:
         print(learner.certificate)
-        print(f"The memory, the prior examples and the sums in {arguments.state} are not checked.")
+        print(
+            f"The memory and the prior examples in {arguments.state}, and its sums of features (start=slda), are not checked."
+        )
     return 0
 
 

@@ -11,8 +11,8 @@ from cop2l.cli.run import CONFIG_HELP
 
 EPILOG = """\
 A grid has a list for each key under [grid] in the configuration, or several values in key=value: seed=0,1 or seed=0..4.
-For a key of a table, several values are one list (data.columns=a,b); its grid is grid.data.KEY=value,value.
-Finished runs are skipped. 'cop2l list keys METHOD' explains every key.
+data.columns=a,b is one value, a list; to try several values write grid.data.columns=...
+Finished runs are skipped. 'cop2l list keys METHOD' lists the keys of METHOD and their defaults.
 
 examples:
   cop2l sweep digits method=cop2l,replay seed=0,1,2 --workers 2
@@ -32,12 +32,14 @@ def add(commands: Any) -> None:
         "overrides", metavar="key=value[,value...]", nargs="*", help="changes of the configuration"
     )
     parser.add_argument(
-        "--out", metavar="DIR", default="runs", help="the folder for the run directories (runs)"
+        "--out", metavar="DIR", default="runs", help="the folder for the run directories (default: runs)"
     )
     parser.add_argument("--list", action="store_true", help="print the runs, and run nothing")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON; progress on stderr")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--workers", type=int, default=1, metavar="N", help="number of local processes (1)")
+    where.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="number of local processes (default: 1)"
+    )
     where.add_argument(
         "--ray",
         nargs="?",

@@ -73,7 +73,9 @@ def add(commands: Any) -> None:
         help="a certificate, a run directory (all of it), or an exported folder",
     )
     verify.add_argument(
-        "--data", metavar="STREAM|FOLDER|FILE.npz", help="the data the tasks were learned from"
+        "--data",
+        metavar="STREAM|FOLDER|FILE",
+        help="the data the tasks were learned from: a name, a folder, .npz or .csv",
     )
     verify.add_argument(
         "--model",
@@ -84,7 +86,10 @@ def add(commands: Any) -> None:
         "--commitment", metavar="HASH|FILE", help="the commitment that you were handed before"
     )
     verify.add_argument("--json", action="store_true", help="print one JSON object")
-    split = verify.add_argument_group("how you know the data to be split, if not in the standard way")
+    split = verify.add_argument_group(
+        "how the data was split (type what you know, not what the issuer says)",
+        "The standard split, that of 'cop2l run DATA' without options, need not be typed.",
+    )
     for name, (metavar, kind, sentence) in SPLIT.items():
         split.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, type=kind, help=sentence)
     split.add_argument(
@@ -98,19 +103,26 @@ def add(commands: Any) -> None:
     )
     limits = verify.add_argument_group("what you accept")
     limits.add_argument(
-        "--limit", metavar="OPERATIONS", type=float, help="refuse more arithmetic than this (1e14)"
+        "--limit",
+        metavar="OPERATIONS",
+        type=float,
+        help="stop if the check needs more than this many operations (default: 1e14)",
     )
     limits.add_argument(
         "--count-repeats",
         action="store_true",
-        help="if the stated bounds do not count repeated rows as errors, accept the larger bounds that do",
+        help="count repeated rows as errors and accept the larger bounds",
     )
     limits.add_argument(
         "--repeats-are-draws",
         action="store_true",
         help="the data is discrete: equal rows are independent draws",
     )
-    verify.add_argument("--keep-arrays", metavar="DIR", help="keep the checker's input in a new folder")
+    verify.add_argument(
+        "--keep-arrays",
+        metavar="DIR",
+        help="keep the checker's input in a new folder, to run the checker alone (python -m cop2l.kernel)",
+    )
     verify.set_defaults(run=run_verify)
     show = commands.add_parser(
         "show",

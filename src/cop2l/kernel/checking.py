@@ -27,7 +27,7 @@ CheckedSamples = dict[int, tuple[Examples, Facts]]
 """For each task its sample, which has the stated fingerprint, and facts about its rows."""
 Say = Callable[[str], None]
 """Prints a sentence about progress."""
-UNCOMMITTED = "Seed, options, model, scale of its inputs, delta, claim and number of tasks were chosen before the data was seen."
+UNCOMMITTED = "Fixed before data was seen: seed, options, model, delta, claim, number of tasks, scale if not from prior examples."
 SIBLINGS = "At most {} commitments, this one among them, were made for this data."
 NO_SIBLING = "No other commitment was made for this data."
 CASE_ASSUMPTIONS = (
@@ -144,7 +144,7 @@ def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None
     state_bounds(verdict, last, last["statements"])
     verdict.assumed += [UNCOMMITTED, *CASE_ASSUMPTIONS]
     if without_data := sorted({s["task"] for s in last["statements"] if s["kind"] == "buffer" != last["options"].kind}):
-        verdict.assumed.append(f"The data of tasks {without_data} was gone at the time, and not to get a smaller bound.")
+        verdict.assumed.append(f"The data of tasks {without_data} was unavailable, not left out to get a smaller bound.")
     for record in last["records"] if not last["options"].uses_marks and last["options"].kind != "holdout" else ():
         if record["errors"] is None:
             verdict.unverified.append(f"Task {record['task']} has no bound: its data was gone when the certificate was issued.")
@@ -338,7 +338,7 @@ def check_repeats(verdict: Verdict, last: Content, recounted: Recount, policy: P
     """Rows that the model cannot tell from another must count as errors, unless the data is discrete (theory.md)."""
     repeats = ", ".join(f"{count} of task {task}" for task, count in enumerate(recounted.repeats, 1) if count)
     if not repeats:
-        verdict.checked.append("No two rows are answered alike, bit for bit: there are no copies among them.")
+        verdict.checked.append("The model gives each row other outputs, so no row is a copy of another.")
         return
     has_theorem = last["options"].kind not in ("kl", "kl-tight")
     if policy.draws:

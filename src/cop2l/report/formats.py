@@ -11,8 +11,8 @@ from cop2l.report.published import sources
 
 NOT_VALID = "†"
 TIES = (
-    "Best: the best mean of a column, and the means whose distance from it is at most the smaller of the two standard"
-    " deviations over the seeds (single runs: the standard error on the test part; their bounds and times: equal as printed)."
+    "Marked: best, or within one standard deviation of the best (over the seeds, the smaller of the two; single runs:"
+    " the standard error on the test part; their bounds and times: equal as printed)."
 )
 
 
