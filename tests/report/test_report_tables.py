@@ -229,9 +229,11 @@ def test_one_stream_makes_one_table_of_methods_and_metrics(run_set):
 
 @pytest.mark.parametrize("form", [formats.text, formats.markdown, formats.latex])
 def test_a_table_states_its_rule_for_ties(run_set, tmp_path, form):
-    assert "smaller of the two standard deviations over the seeds" in form(tables(run_set, "accuracy"))
+    assert "one standard deviation of the best (over the seeds, the smaller of the two;" in form(
+        tables(run_set, "accuracy")
+    )
     alone = comparison.tables(group([read_run(make_run(tmp_path / "run"))]), ["accuracy"])
-    assert "standard deviations" not in form(alone)
+    assert "standard deviation" not in form(alone)
 
 
 def test_the_best_is_starred_in_text(run_set):

@@ -165,7 +165,7 @@ def verify(
     - `commitment`: the commitment that you were handed before: a hash, a file or its content
     - `count_repeats`: accept larger bounds in which rows count as errors if the model cannot tell them from another
     - `repeats_are_draws`: such rows are independent draws of discrete data
-    - `limit`: refuse more arithmetic than this number of operations
+    - `limit`: stop if the check needs more than this number of operations
     - `keep_arrays`: keep the checker's input in this new folder
 
     `Unreadable` or `cop2l.errors.UserError` is raised if no verdict is possible.

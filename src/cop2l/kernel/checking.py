@@ -27,7 +27,7 @@ CheckedSamples = dict[int, tuple[Examples, Facts]]
 """For each task its sample, which has the stated fingerprint, and facts about its rows."""
 Say = Callable[[str], None]
 """Prints a sentence about progress."""
-UNCOMMITTED = "Fixed before data was seen: seed, options, model, delta, claim, number of tasks, scale if not from prior examples."
+UNCOMMITTED = "Seed, options, model, any constant scale, delta, claim and number of tasks were chosen before the data was seen."
 SIBLINGS = "At most {} commitments, this one among them, were made for this data."
 NO_SIBLING = "No other commitment was made for this data."
 CASE_ASSUMPTIONS = (
@@ -144,7 +144,7 @@ def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None
     state_bounds(verdict, last, last["statements"])
     verdict.assumed += [UNCOMMITTED, *CASE_ASSUMPTIONS]
     if without_data := sorted({s["task"] for s in last["statements"] if s["kind"] == "buffer" != last["options"].kind}):
-        verdict.assumed.append(f"The data of tasks {without_data} was unavailable, not left out to get a smaller bound.")
+        verdict.assumed.append(f"The data of tasks {without_data} was gone, not left out to get a smaller bound.")
     for record in last["records"] if not last["options"].uses_marks and last["options"].kind != "holdout" else ():
         if record["errors"] is None:
             verdict.unverified.append(f"Task {record['task']} has no bound: its data was gone when the certificate was issued.")
