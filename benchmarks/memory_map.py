@@ -81,7 +81,7 @@ def model() -> torch.nn.Module:
 
 def large(folder: Path, tasks: int, rows: int, iterations: int) -> Iterator[dict[str, Any]]:
     """Learn tasks, certify from all their data, and save."""
-    learner = CoP2L(model(), memory=2000, max_iterations=iterations, epochs=1)
+    learner = CoP2L(model(), preset="picking", memory=2000, max_iterations=iterations, epochs=1)
     data = {number: task(folder, number, rows) for number in range(1, tasks + 1)}
     for number, (x, y) in data.items():
         row: dict[str, Any] = {"what": f"learn task {number}", "rows": rows, "data_bytes": x.nbytes}
