@@ -24,5 +24,6 @@ class Replay(Learner):
         pool = new.join(**self.buffer.columns)
         sgd = self.sgd(o.lr)
         for i in self.batches(len(x), o.batch, o.epochs, replay=len(self.buffer)):
-            sgd.step(self.loss(self.model(pool.x[i]), pool.y[i], pool.t[i]))
+            inputs, labels, tasks = (column.index_select(0, i) for column in (pool.x, pool.y, pool.t))
+            sgd.step(self.loss(self.model(inputs), labels, tasks))
         self.buffer = shares(self.buffer, new, t, self.memory, generator(self.seed, "buffer", t))
