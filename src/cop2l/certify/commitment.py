@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cop2l.errors import UserError
-from cop2l.files import MAX_JSON_BYTES, json_digest, parse, read_bytes
+from cop2l.files import json_digest, parse, read_bytes
 from cop2l.kernel.form import canonical_json
 from cop2l.kernel.options import Options
 
@@ -79,7 +79,7 @@ def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[
 def read_commitment(path: str | Path) -> dict[str, Any]:
     if not Path(path).exists():
         raise UserError(f"There is no commitment {path}; give the file that cop2l commit wrote.")
-    stored = read_bytes(path, MAX_JSON_BYTES)
+    stored = read_bytes(path)
     try:
         content = parse(stored)
     except ValueError:

@@ -96,7 +96,6 @@ def prepare(
         raise UserError(
             f"This run differs from the commitment in {', '.join(names[:10])}; use the values of the commitment."
         )
-    space = measure.space(learner, stream, config)
     records = directory.resume(learner)
     settings = {**resolved_config(config, stream, learner), "commitment": digest}
     place = environment(
@@ -105,6 +104,6 @@ def prepare(
         stream=stream.description,
         model=learner.model.description,
     )
-    directory.begin(settings, place, space)
+    directory.begin(settings, place)
     send_progress(ranks, learner.tasks_seen)
     return stream, learner, records

@@ -21,8 +21,6 @@ from cop2l.experiments.records import (
     read_summary,
 )
 from cop2l.files import (
-    MAX_JSON_BYTES,
-    MAX_LINES_BYTES,
     DamagedError,
     numbered_folders,
     parse,
@@ -158,7 +156,7 @@ def read_collection(file: Path) -> list[Run | LeftOut]:
     """Read a file of collected runs: one finished run per line, without weights or checksums."""
     results: list[Run | LeftOut] = []
     try:
-        for line in map(parse, read_bytes(file, MAX_LINES_BYTES).rstrip(b"\n").split(b"\n")):
+        for line in map(parse, read_bytes(file).rstrip(b"\n").split(b"\n")):
             summary = decode_record(Summary, line["summary"], file)
             rows = zip(summary.matrix, line["records"], strict=True)
             records = [
@@ -179,7 +177,7 @@ def _files(path: Path) -> list[Path]:
 
 def _is_collection(file: Path) -> bool:
     with file.open(encoding="utf-8", errors="replace") as lines:
-        return file.suffix == ".jsonl" and '"summary"' in lines.readline(MAX_LINES_BYTES)
+        return file.suffix == ".jsonl" and '"summary"' in lines.readline()
 
 
 def _is_run(folder: Path) -> bool:
@@ -207,7 +205,7 @@ def _unfinished(folder: Path) -> str:
     """The sentence about a run directory without summary.json."""
     records = folder / RECORDS
     # Complete lines only: the last line may be half written.
-    tasks = read_bytes(records, MAX_LINES_BYTES).count(b"\n") if records.exists() else 0
+    tasks = read_bytes(records).count(b"\n") if records.exists() else 0
     progress = f"{count(tasks, 'task')} recorded so far" if tasks else "no task recorded yet"
     return f"{folder} is not finished ({progress}); run its command again to continue."
 
@@ -231,7 +229,7 @@ def _make_run(folder: Path, summary: Summary, records: list[Record], **tables: d
 def _recipe(certificate: Path) -> dict[str, Any]:
     """The description of the data in a certificate; `cop2l verify` checks whether it is true."""
     try:
-        content = parse(read_bytes(certificate / TEXT_FILE, MAX_JSON_BYTES))
+        content = parse(read_bytes(certificate / TEXT_FILE))
     except (UserError, OSError, ValueError):
         return {}
     data = content.get("data") if isinstance(content, dict) else None
