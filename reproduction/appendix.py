@@ -6,13 +6,13 @@ from statistics import fmean, pstdev
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Spread, spread
 from cop2l.report.metric import bounds_of
-from cop2l.report.published import Published
 from cop2l.report.runs import Run
 from reproduction import published
 from reproduction.collect import OVER_TASKS
 from reproduction.markdown import paragraphs, points, published_rate, rate, table
 from reproduction.numbers import resolution, stands_for, sweep_command
 from reproduction.ours import AS_PUBLISHED, Change, Sample, changes_of, pick, streams
+from reproduction.published import Published
 
 MEGABYTE, GIGABYTE = 1e6, 1e9
 MEMORY_FIELDS = {

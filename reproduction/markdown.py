@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Spread
-from cop2l.report.published import Published
+from reproduction.published import Published
 
 Cells = Sequence[str]
 

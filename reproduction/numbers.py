@@ -8,14 +8,13 @@ from typing import Literal
 
 from cop2l.report.groups import Spread
 from cop2l.report.metric import METRICS
-from cop2l.report.published import Published
 from cop2l.report.runs import Run
 from reproduction.collect import command
 from reproduction.explanations import UNEXPLAINED, Explanations
 from reproduction.machines import Machines
 from reproduction.markdown import paragraphs, points, published_rate, rate, table
 from reproduction.ours import BASELINE_KEYS, Sample, Setup, changes_of, pick
-from reproduction.published import Printed, tables
+from reproduction.published import Printed, Published, tables
 
 Status = Literal["reproduced", "better", "differs", "other backbone", "other hardware", "not run"]
 STATUSES: tuple[Status, ...] = (

@@ -7,10 +7,10 @@ from statistics import fmean
 
 from cop2l.report.groups import Spread
 from cop2l.report.metric import METRICS
-from cop2l.report.published import Published
 from reproduction.explanations import Explanations
 from reproduction.markdown import points, table
 from reproduction.numbers import DEVIATIONS, MOST_DEVIATION, POINT, STANDS_FOR, Number, resolution, stands_for
+from reproduction.published import Published
 
 REFERENCE = "replay"
 FAR = 2

@@ -33,7 +33,6 @@ PYTHON_ELSEWHERE = {
     ("integrations.md", "Avalanche"): "test_avalanche.py, where Avalanche is installed",
     ("integrations.md", "Serve over HTTP"): "test_service_page.py",
     ("integrations.md", "Several processes and machines"): "experiments/test_ranks.py",
-    ("report.md", "From Python"): "report/test_published.py",
     (
         "data.md",
         "Features of frozen backbones",
@@ -58,7 +57,7 @@ def python(name):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with the files that the pages use: data sets, features and published numbers, all of them small."""
+    """A folder with the files that the pages use: data sets and features, all of them small."""
     small_data_sets.mnist(tmp_path / "data", n=400, n_test=100)
     small_data_sets.cifar10(tmp_path / "data")
     small_data_sets.cifar100(tmp_path / "data")
@@ -66,8 +65,6 @@ def folder(tmp_path, monkeypatch):
     arrays = {f"x_{part}": draws.normal(size=(200, 8)).astype(np.float32) for part in ("train", "test")}
     for size in (70, 224):
         np.savez(tmp_path / f"cifar10-dinov2-vits14-{size}.npz", **arrays, y_train=y, y_test=y)
-    (numbers,) = re.findall(r"^```text\n(stream,.*?)^```", TEXTS["report.md"], re.DOTALL | re.MULTILINE)
-    (tmp_path / "numbers.csv").write_text(numbers)
     (tmp_path / "my_nets.py").write_text(
         "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())\n"
     )
@@ -88,8 +85,10 @@ def folder(tmp_path, monkeypatch):
     signal.signal(signal.SIGTERM, handler)
 
 
-def in_service(name):
-    """A finished run, and feedback on its third task, if the page is about the monitor."""
+def make_runs(name):
+    """The finished runs that a page is about, and feedback on one of them if the page is about the monitor."""
+    if name == "report.md":
+        main(["run", "synthetic"])
     if "cop2l monitor" in TEXTS[name]:
         main(["run", "synthetic", "preset=hybrid", "data.n=2000", "--out", "runs/mnist"])
         Path("monday.csv").write_text("\n".join(["0"] * 20))
@@ -99,9 +98,7 @@ def in_service(name):
 def test_the_commands_run(name, folder, capsys):
     for size in (70, 224):
         main(["features", "--import", f"cifar10-dinov2-vits14-{size}.npz"])
-    if name == "report.md":  # it is about finished runs
-        main(["run", "synthetic"])
-    in_service(name)
+    make_runs(name)
     commitment = ""
     for line in commands(name):
         capsys.readouterr()
@@ -116,7 +113,7 @@ def test_the_commands_run(name, folder, capsys):
 
 @pytest.mark.parametrize("name", [name for name in PAGES if python(name)])
 def test_the_python_runs(name, folder):
-    in_service(name)
+    make_runs(name)
     exec(compile(python(name), name, "exec"), {"predicted": [1, 0], "true": [1, 1]})
 
 

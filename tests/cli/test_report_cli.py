@@ -1,6 +1,5 @@
 """cop2l report, plot and compare, end to end."""
 
-import json
 import subprocess
 import sys
 
@@ -53,31 +52,6 @@ def test_compare_in_every_format(runs, capsys, form, sign):
     assert sign in capsys.readouterr().out
 
 
-@pytest.fixture
-def numbers(tmp_path):
-    """One published number, of CoP2L on MNIST."""
-    file = tmp_path / "numbers.csv"
-    file.write_text(
-        "stream,tasks,scenario,model,method,metric,value,sd,source\n"
-        "mnist,5,class-incremental,mlp,cop2l,accuracy,95.12,0.18,An Article\n"
-    )
-    return file
-
-
-def test_published_numbers_stand_beside_the_runs_if_a_file_gives_them(runs, numbers, tmp_path, capsys):
-    assert main(["compare", str(runs), "--beside", str(numbers)]) == 0
-    assert "(95.12 ± 0.18)" in capsys.readouterr().out
-    page = tmp_path / "report.html"
-    assert main(["report", str(runs), "--beside", str(numbers), "--out", str(page)]) == 0
-    assert page.read_text().count("published 95.12") == 1
-    assert "“published”: from An Article." in page.read_text()
-    capsys.readouterr()
-    assert main(["compare", str(runs), "--json"]) == 0
-    assert {cell["published"] for cell in json.loads(capsys.readouterr().out)} == {None}
-    assert main(["report", str(runs), "--out", str(page)]) == 0
-    assert "published" not in page.read_text().split("<main>")[1].split("<script")[0]
-
-
 def test_plot_saves_a_picture(runs, tmp_path, capsys):
     out = tmp_path / "bounds.svg"
     assert main(["plot", str(runs / "cop2l-0"), "--figure", "bounds", "--out", str(out)]) == 0
@@ -93,8 +67,6 @@ def test_plot_saves_a_picture(runs, tmp_path, capsys):
         (["compare", "{}/unfinished"], "None of these runs is finished"),
         (["compare", "{}", "--metric", "acc"], "There is no metric named 'acc'"),
         (["compare", "{}", "--format", "word"], "There is no format named 'word'"),
-        (["compare", "{}", "--beside", "{}/none.csv"], "There is no file"),
-        (["report", "{}", "--beside", "{}/cop2l-0/config.json"], "has no column stream"),
         (["plot", "{}", "--figure", "bond", "--out", "x.png"], "did you mean 'bounds'?"),
         (["plot", "{}", "--out", "x.docx"], "ends in .png, .svg or .pdf"),
     ],

@@ -9,10 +9,9 @@ from synthetic_runs import SHARED, make_run
 from cop2l.errors import UserError
 from cop2l.files import read_json, write_json
 from cop2l.report import comparison, formats
-from cop2l.report.comparison import metric_text, published_text
+from cop2l.report.comparison import metric_text
 from cop2l.report.groups import by_benchmark, group, repeated
 from cop2l.report.metric import KINDS, METRICS, bounds_of
-from cop2l.report.published import Published
 from cop2l.report.runs import find_runs, read_run
 from cop2l.text import rounded_text
 
@@ -183,11 +182,6 @@ def test_bounds_are_rounded_upwards_and_nothing_is_minus_zero():
     assert metric_text(1e-300, METRICS["kl"]) == "0.01"
     assert metric_text(0.070001, METRICS["accuracy"]) == "7.00"
     assert rounded_text(-0.00001, 2, "100") == "0.00"
-
-
-def test_a_published_bound_is_quoted_as_printed():
-    """0.2968 is a little more than that in binary: rounded upwards once more it would be 29.69."""
-    assert published_text(Published(0.2968, 0.001), METRICS["kl"]) == "29.68 ± 0.10"
 
 
 def test_json_holds_unrounded_numbers(run_set):

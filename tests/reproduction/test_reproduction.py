@@ -13,7 +13,6 @@ from synthetic_runs import make_run
 from cop2l.errors import UserError
 from cop2l.files import read_json, read_lines, write_json, write_lines
 from cop2l.report.groups import Spread
-from cop2l.report.published import Published
 from cop2l.report.runs import find_runs
 from reproduction import pictures, search, tries
 from reproduction.__main__ import main
@@ -25,7 +24,7 @@ from reproduction.explanations import read as read_explanations
 from reproduction.ladder import HOLDOUT_LR, ON_FEATURES, RUNGS
 from reproduction.numbers import compare, judge_jointly
 from reproduction.ours import samples_of
-from reproduction.published import Printed
+from reproduction.published import Printed, Published
 from reproduction.quotes import insert_numbers
 from reproduction.verdict import Verdict
 

@@ -14,7 +14,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         " seeds; the best is marked.",
         epilog="Example: cop2l compare runs/ --metric accuracy preference --format markdown",
     )
-    add_runs(parser, beside=True)
+    add_runs(parser)
     parser.add_argument(
         "--metric",
         nargs="+",
@@ -39,14 +39,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def compare(arguments: argparse.Namespace) -> None:
     """Read the runs and print the tables."""
-    from cop2l.report import formats, published
+    from cop2l.report import formats
     from cop2l.report.comparison import tables
     from cop2l.report.groups import group, repeated
     from cop2l.report.sentences import beside_claims
 
     write = formats.writer_of(arguments.format)
-    beside = published.read_published(arguments.beside) if arguments.beside else ()
     groups = group(find_runs(arguments).finished(), arguments.over)
     for sentence in [*repeated(groups), *beside_claims(groups)]:
         print(sentence, file=sys.stderr)
-    print(write(tables(groups, arguments.metric, beside)), end="")
+    print(write(tables(groups, arguments.metric)), end="")

@@ -12,7 +12,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         description="Write one HTML page about runs: tables, figures and the meaning of the certificates. It needs no network.",
         epilog="Example: cop2l report runs/ --out report.html",
     )
-    add_runs(parser, beside=True)
+    add_runs(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -26,13 +26,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def report(arguments: argparse.Namespace) -> None:
     from cop2l.files import write_text
-    from cop2l.report import published
     from cop2l.report.page import page
     from cop2l.text import count
 
-    beside = published.read_published(arguments.beside) if arguments.beside else ()
     runs = find_runs(arguments)
     content = count(len(runs.runs if runs.learners else runs.finished()), "run")
     content += f" and {count(len(runs.learners), 'saved learner')}" if runs.learners else ""
-    write_text(arguments.out, page(runs, arguments.over, arguments.title, beside))
+    write_text(arguments.out, page(runs, arguments.over, arguments.title))
     print(f"{arguments.out}: {content} on one page")

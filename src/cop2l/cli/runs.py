@@ -2,15 +2,14 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cop2l.report.runs import RunSet
 
 
-def add_runs(parser: argparse.ArgumentParser, *, beside: bool = False) -> None:
-    """Add the arguments RUNS and --over and, on request, --beside."""
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments RUNS and --over."""
     parser.add_argument(
         "runs", nargs="+", metavar="RUNS", help="run directories, or folders with run directories"
     )
@@ -21,13 +20,6 @@ def add_runs(parser: argparse.ArgumentParser, *, beside: bool = False) -> None:
         metavar="KEY",
         help="average over these keys of the configuration (default: seed)",
     )
-    if beside:
-        parser.add_argument(
-            "--beside",
-            type=Path,
-            metavar="FILE",
-            help="print these published numbers beside the runs (CSV; docs/report.md names the columns)",
-        )
 
 
 def find_runs(arguments: argparse.Namespace) -> "RunSet":

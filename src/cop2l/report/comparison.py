@@ -9,7 +9,6 @@ from cop2l.errors import UserError
 from cop2l.report.groups import Benchmark, Group, Spread
 from cop2l.report.metric import SCALES, Metric, test_errors
 from cop2l.report.metric import metric as metric_named
-from cop2l.report.published import Published, Row, published
 from cop2l.text import count, percent, rounded_text
 
 FAR_BEHIND = 0.5
@@ -28,7 +27,6 @@ class Cell:
     group: Group
     metric: Metric
     value: Spread
-    published: Published | None
     valid: bool
     learned: bool
     best: bool = False
@@ -51,24 +49,24 @@ class Table:
         return [cell for row in self.cells for cell in row if cell]
 
 
-def tables(groups: Sequence[Group], names: Sequence[str], beside: Sequence[Row] = ()) -> list[Table]:
+def tables(groups: Sequence[Group], names: Sequence[str]) -> list[Table]:
     """One table with the metrics as columns if there is one stream, else a table per metric with the streams as columns.
 
-    Published numbers stand beside those of the runs. Metrics that no run has are left out; it is an error if none is left.
+    Metrics that no run has are left out; it is an error if none is left.
     """
     metrics = [metric for name in names if _has(groups, metric := metric_named(name))]
     if not metrics:
         raise UserError(f"None of these runs has {', '.join(names)}; choose another metric.")
     streams, shared = column_names(sorted({group.benchmark for group in groups}))
     if len(streams) == 1:
-        columns = [_column(groups, metric, beside) for metric in metrics]
+        columns = [_column(groups, metric) for metric in metrics]
         heads = [f"{metric.title}, {metric.unit}".removesuffix(", examples") for metric in metrics]
         return [_table(streams[0], shared, heads, columns)]
     result = []
     for metric in metrics:
         benchmarks = sorted({group.benchmark for group in groups if _has([group], metric)})
         streams, shared = column_names(benchmarks)
-        columns = [_column([g for g in groups if g.benchmark == b], metric, beside) for b in benchmarks]
+        columns = [_column([g for g in groups if g.benchmark == b], metric) for b in benchmarks]
         result.append(_table(f"{metric.title}, {metric.unit}", shared, streams, columns))
     return result
 
@@ -84,7 +82,7 @@ def _table(title: str, shared: str, heads: Sequence[str], columns: Sequence[dict
     return Table(title, shared, labels, tuple(heads), cells)
 
 
-def _column(groups: Sequence[Group], metric: Metric, beside: Sequence[Row]) -> dict[str, Cell]:
+def _column(groups: Sequence[Group], metric: Metric) -> dict[str, Cell]:
     """The cells of one stream and metric, by the labels of their groups."""
     failed = {id(group) for group in failed_groups(groups)}
     cells = [
@@ -92,7 +90,6 @@ def _column(groups: Sequence[Group], metric: Metric, beside: Sequence[Row]) -> d
             group,
             metric,
             value,
-            published(beside, group, metric.name),
             valid=not (metric.certified and group.not_valid),
             learned=id(group) not in failed,
         )
@@ -133,11 +130,6 @@ def metric_text(value: float, metric: Metric) -> str:
     if metric.certified and metric.unit == "%":
         return percent(value).removesuffix(" %")
     return rounded_text(value, DIGITS[metric.unit], SCALES[metric.unit])
-
-
-def published_text(number: Published, metric: Metric) -> str:
-    """A published mean and its deviation as they were printed: a bound is not rounded upwards again."""
-    return rounded_text(number.mean, DIGITS[metric.unit], SCALES[metric.unit]) + written_sd(number.sd, metric)
 
 
 def written_sd(value: float | None, metric: Metric) -> str:

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cop2l.errors import unknown
-from cop2l.report.comparison import Cell, Table, metric_text, published_text, written_sd
+from cop2l.report.comparison import Cell, Table, metric_text, written_sd
 from cop2l.report.groups import not_valid
-from cop2l.report.published import sources
 
 NOT_VALID = "†"
 TIES = (
@@ -84,9 +83,6 @@ def as_json(tables: Sequence[Table]) -> str:
             "seeds": cell.value.seeds,
             "mean": cell.value.mean,
             "sd": cell.value.sd,
-            "published": cell.published.mean if cell.published else None,
-            "published_sd": cell.published.sd if cell.published else None,
-            "source": cell.published.source if cell.published else None,
             "best": cell.best,
             "not_valid": list(cell.group.not_valid),
         }
@@ -119,9 +115,6 @@ def caption(table: Table, best: str) -> str:
     parts.append("one seed" if seeds == [1] else f"mean ± sd over {span} seeds")
     if any(cell.best for cell in table.filled):
         parts.append(best)
-    if numbers := [cell.published for cell in table.filled if cell.published]:
-        where = sources(numbers)
-        parts.append(f"published numbers in parentheses{f', from {where}' if where else ''}")
     return f"{table.title} ({'; '.join(parts)})"
 
 
@@ -135,7 +128,7 @@ def footnotes(table: Table) -> list[str]:
 
 
 def _rows(table: Table, mark: Callable[[str], str], escaped: Callable[[str], str]) -> list[tuple[str, ...]]:
-    """The label of each row, and its cells: the number of the runs, marked if it is the best, and a published one."""
+    """The label of each row, and its cells: the number of the runs, marked if it is the best."""
     most_seeds = max(cell.value.seeds for cell in table.filled)
 
     def cell_text(cell: Cell | None) -> str:
@@ -143,8 +136,7 @@ def _rows(table: Table, mark: Callable[[str], str], escaped: Callable[[str], str
             return escaped("–")
         number = metric_text(cell.value.mean, cell.metric) + written_sd(cell.value.sd, cell.metric)
         number += f" [{cell.value.seeds}]" * (cell.value.seeds < most_seeds) + NOT_VALID * (not cell.valid)
-        beside = f" ({published_text(cell.published, cell.metric)})" if cell.published else ""
-        return (mark(escaped(number)) if cell.best else escaped(number)) + escaped(beside)
+        return mark(escaped(number)) if cell.best else escaped(number)
 
     return [
         (escaped(label), *map(cell_text, row)) for label, row in zip(table.rows, table.cells, strict=True)

@@ -17,14 +17,13 @@ from cop2l.kernel.form import ASSUMPTIONS
 from cop2l.methods import REMARKS
 from cop2l.report import sentences, theme
 from cop2l.report.certified import LEVEL, certifying_groups, families, task_rows
-from cop2l.report.comparison import Table, column_names, metric_text, published_text, tables, written_sd
+from cop2l.report.comparison import Table, column_names, metric_text, tables, written_sd
 from cop2l.report.figures import FIGURES
 from cop2l.report.figures.figure import Figure, interactive, rate_text, vega_lite
 from cop2l.report.figures.learning import against
 from cop2l.report.formats import TIES
 from cop2l.report.groups import Group, by_benchmark, not_valid, repeated
 from cop2l.report.metric import METRICS
-from cop2l.report.published import Row, sources
 from cop2l.report.runs import RunSet
 from cop2l.text import count, interval, listing
 
@@ -38,15 +37,13 @@ MOST_IN_SIGHT = 3
 """How many tables of tasks, and how many commands, are not folded."""
 
 
-def page(
-    run_set: RunSet, over: Sequence[str] = ("seed",), title: str | None = None, beside: Sequence[Row] = ()
-) -> str:
-    """The whole page; `over` names the configuration keys that are averaged over, `beside` holds published numbers."""
+def page(run_set: RunSet, over: Sequence[str] = ("seed",), title: str | None = None) -> str:
+    """The whole page; `over` names the configuration keys that are averaged over."""
     runs, learners = run_set.runs, run_set.learners
     by_stream = by_benchmark(runs, over)
     groups = [group for stream_groups in by_stream for group in stream_groups]
     names, _ = column_names([stream_groups[0].benchmark for stream_groups in by_stream])
-    comparisons = [tables(stream_groups, [*RESULTS, *COSTS], beside)[0] for stream_groups in by_stream]
+    comparisons = [tables(stream_groups, [*RESULTS, *COSTS])[0] for stream_groups in by_stream]
     bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of the package)
     remarks = dict.fromkeys(REMARKS[key] for run in runs if (key := (run.method, run.model)) in REMARKS)
     claims = [claim for group in groups if (claim := _claim(group))]
@@ -115,8 +112,6 @@ def _legend(groups: Sequence[Group], comparisons: Sequence[Table]) -> str:
         legend.append(TIES)
         if failed := dict.fromkeys(cell.group.label for cell in cells if not cell.learned):
             legend.append(f"Did not learn, and so is never the best: {listing(list(failed))}.")
-    if numbers := [cell.published for cell in cells if cell.published]:
-        legend.append(f"“published”: from {sources(numbers) or 'the file of published numbers'}.")
     if any(group.not_valid for group in groups):
         legend.append("†: not a guarantee, for the reason above; never the best.")
     return " ".join([*legend, "Bounds are rounded upwards."])
@@ -177,7 +172,6 @@ def _environment() -> Environment:
             (group.runs[0].names.with_names(part.about), part.bound, part.measured.replace("-", "−") or "–")
             for part in family.parts
         ],
-        "quoted": published_text,
         "theme": theme,
         "sentences": sentences,
         "written": metric_text,
