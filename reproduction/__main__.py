@@ -7,8 +7,7 @@ from pathlib import Path
 
 from cop2l.errors import UserError
 from cop2l.files import write_text
-from cop2l.report.runs import find_runs
-from reproduction.collect import collect
+from reproduction.collect import collect, read_runs
 from reproduction.document import document, headline, sources
 from reproduction.families import families
 from reproduction.ladder import ladder
@@ -34,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "runs",
         nargs="*",
+        type=Path,
         default=[RESULTS],
         metavar="RUNS",
         help="run directories, or files of collected runs (reproduction/results)",
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def reproduce(arguments: argparse.Namespace) -> None:
     """Read the runs, and write or print what the options name."""
-    run_set = find_runs(arguments.runs)
+    run_set = read_runs(arguments.runs)
     for left in run_set.left_out:
         print(f"Left out: {left.sentence}", file=sys.stderr)
     runs, folder = run_set.finished(), arguments.out.parent

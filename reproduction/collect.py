@@ -1,15 +1,17 @@
-"""Small files of collected runs, without weights, from run directories."""
+"""Small files of collected runs, without weights: written from run directories, and read as runs."""
 
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from cop2l.experiments.records import Record, Summary, decode_record
 from cop2l.files import read_json, read_lines, write_text
-from cop2l.report.runs import Run
+from cop2l.report.runs import Run, RunSet, find_runs
 
 ENVIRONMENT = ("cop2l", "python", "torch", "cuda", "cpu", "cores", "threads", "device")
 OVER_TASKS: dict[str, Callable[[list[float]], float]] = {
@@ -25,6 +27,32 @@ SHORT = {"class-incremental": "ci", "task-incremental": "ti", "domain-incrementa
 MOST_CLASSES = 10
 """Streams with more classes keep no accuracy per class, to keep the files small."""
 DIGITS = 6
+
+
+def read_runs(paths: Sequence[Path]) -> RunSet:
+    """The runs of files of collected runs, of folders with such files, and of run directories."""
+    files = [file for path in paths for file in collected_files(path)]
+    folders = [path for path in paths if not collected_files(path)]
+    run_set = find_runs(folders) if folders else RunSet(())
+    lines = [(line, file) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    return replace(run_set, runs=(*run_set.runs, *(collected_run(*line) for line in lines)))
+
+
+def collected_files(path: Path) -> list[Path]:
+    """The files of collected runs at a path; `records.jsonl` of a run directory is none."""
+    return [path] if path.is_file() else sorted(path.glob("*-*.jsonl"))
+
+
+def collected_run(line: str, file: Path) -> Run:
+    """The run of a line."""
+    content = json.loads(line)
+    summary = decode_record(Summary, content["summary"], file)
+    records = [
+        decode_record(Record, {"task": s, "accuracy": row, "tasks": [], **record}, file)
+        for s, (row, record) in enumerate(zip(summary.matrix, content["records"], strict=True), 1)
+    ]
+    tables = {name: content[name] for name in ("config", "environment")}
+    return Run(folder=Path(content["folder"]), records=records, **tables, **vars(summary))
 
 
 def collect(runs: Iterable[Run], folder: Path) -> list[Path]:

@@ -1,7 +1,7 @@
 """Readers of run directories: a finished run becomes a Run, any other folder a sentence that says why not."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from cop2l.experiments.records import (
     SUMMARY,
     Record,
     Summary,
-    decode_record,
     read_records,
     read_summary,
 )
@@ -111,20 +110,16 @@ class RunSet:
 
 
 def find_runs(paths: Iterable[str | Path]) -> RunSet:
-    """Read every run directory among the paths and below them, and every file of collected runs."""
-    run_folders: dict[Path, None] = {}
-    files: dict[Path, None] = {}
+    """Read every run directory and every saved learner among the paths and below them."""
+    folders: dict[Path, Path] = {}  # by their resolved paths: a folder may have several names
     for path in map(Path, paths):
         if not path.exists():
             raise UserError(f"There is nothing at {path}; give run directories, or a folder that holds some.")
         below = list(_folders(path))
-        collected = [] if below else [file for file in _files(path) if _is_collection(file)]
-        if not below and not collected:
+        if not below:
             raise UserError(f"{path} holds no run directory; 'cop2l run' makes one.")
-        run_folders.update(dict.fromkeys(below))
-        files.update(dict.fromkeys(collected))
-    results: list[Run | SavedLearner | LeftOut] = [read_run(folder) for folder in _deduplicated(run_folders)]
-    results += [result for file in _deduplicated(files) for result in read_collection(file)]
+        folders |= {folder.resolve(): folder for folder in below}
+    results = [read_run(folder) for folder in folders.values()]
     return RunSet(
         tuple(r for r in results if isinstance(r, Run)),
         tuple(r for r in results if isinstance(r, LeftOut)),
@@ -152,34 +147,6 @@ def read_run(folder: str | Path) -> Run | SavedLearner | LeftOut:
         )
 
 
-def read_collection(file: Path) -> list[Run | LeftOut]:
-    """Read a file of collected runs: one finished run per line, without weights or checksums."""
-    results: list[Run | LeftOut] = []
-    try:
-        for line in map(parse, read_bytes(file).rstrip(b"\n").split(b"\n")):
-            summary = decode_record(Summary, line["summary"], file)
-            rows = zip(summary.matrix, line["records"], strict=True)
-            records = [
-                decode_record(Record, {"task": s, "accuracy": row, "tasks": [], **record}, file)
-                for s, (row, record) in enumerate(rows, 1)
-            ]
-            tables = {name: dict(line[name]) for name in ("config", "environment")}
-            results.append(_make_run(Path(line["folder"]), summary, records, **tables))
-    except (DamagedError, KeyError, TypeError, ValueError) as error:
-        reason = error.reason if isinstance(error, DamagedError) else f"a line is no run: {error}"
-        results.append(LeftOut(file, f"{file} is damaged: {reason}; collect it again."))
-    return results
-
-
-def _files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(file for file in path.glob("*.jsonl") if file.is_file())
-
-
-def _is_collection(file: Path) -> bool:
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        return file.suffix == ".jsonl" and '"summary"' in lines.readline()
-
-
 def _is_run(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (CONFIG, RECORDS, SUMMARY))
 
@@ -196,11 +163,6 @@ def _folders(path: Path) -> Iterator[Path]:
             yield from _folders(child)
 
 
-def _deduplicated(paths: Iterable[Path]) -> list[Path]:
-    """The paths, without second names of the same file or folder."""
-    return list({path.resolve(): path for path in paths}.values())
-
-
 def _unfinished(folder: Path) -> str:
     """The sentence about a run directory without summary.json."""
     records = folder / RECORDS
@@ -215,15 +177,10 @@ def _read_finished_run(folder: Path) -> Run:
     environment = read_json(folder / ENVIRONMENT) if (folder / ENVIRONMENT).exists() else {}
     if [record.task for record in records] != [row.task for row in summary.tasks]:
         raise DamagedError(folder / RECORDS, f"{len(records)} lines for {len(summary.matrix)} tasks")
-    run = _make_run(folder, summary, records, config=config, environment=environment)
+    run = Run(folder=folder, records=records, config=config, environment=environment, **vars(summary))
     if certificates := numbered_folders(folder / CERTIFICATES, AFTER):
         run.certificate, run.recipe = certificates[-1], _recipe(certificates[-1])
     return run
-
-
-def _make_run(folder: Path, summary: Summary, records: list[Record], **tables: dict[str, Any]) -> Run:
-    values: dict[str, Any] = {f.name: getattr(summary, f.name) for f in fields(summary)} | tables
-    return Run(folder=folder, records=records, **values)
 
 
 def _recipe(certificate: Path) -> dict[str, Any]:
