@@ -76,10 +76,8 @@ def log_more(n, k, p):
 
 
 def tail_excess(n, k, log_delta):
-    """The increasing function of p whose root is the binomial tail inverse; through the upper tail for delta > 1/2."""
-    log_delta = mpf(log_delta)
-    if log_delta > log(mpf(1) / 2):
-        return lambda p: log_more(n, k, p) - log(-expm1(log_delta))
+    """The increasing function of p whose root is the binomial tail inverse; a delta above 1/2 counts as 1/2."""
+    log_delta = min(mpf(log_delta), log(mpf(1) / 2))
     return lambda p: log_delta - log_at_most(n, k, p)
 
 

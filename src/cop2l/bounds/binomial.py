@@ -175,7 +175,8 @@ def binomial_tail_inverse(errors: int, n: int, log_delta: float) -> float:
       p <= bin^-1(X, n, delta),   bin^-1(x, n, delta) = sup{p : P[Bin(n, p) <= x] >= delta}.
 
     errors: x; log_delta: ln delta. The result is never below the supremum and at most 1e-9 above it; it is 1 if errors = n.
-    It is at most kl^-1(x/n, ln(1/delta)/n), because P[Bin(n, p) <= x] <= exp(-n kl(x/n, p)) for p >= x/n.
+    A delta above 1/2 counts as 1/2. The result is at most kl^-1(x/n, ln(1/delta)/n), because P[Bin(n, p) <= x] <=
+    exp(-n kl(x/n, p)) for p >= x/n.
 
     >>> round(binomial_tail_inverse(10, 1000, math.log(0.05)), 9)
     0.016903175
@@ -229,12 +230,9 @@ def tail_inverse(k: int, n: int, log_delta: float) -> float:
     """`binomial_tail_inverse` without checks: the errors k, the trials n, ln delta."""
     if k == n:
         return 1.0
-    if log_delta == 0.0:
-        return 0.0
+    log_delta = min(log_delta, LOG_HALF)
     if k == 0:
         return min(1.0, sum_above(-math.expm1(log_delta / n)))
-    if log_delta > LOG_HALF:
-        return _tail_inverse_above_half(k, n, log_delta)
 
     def excess(p: float) -> tuple[float, float]:
         """A lower estimate of ln delta - ln P[X <= k], which is convex as the tail is log-concave in p; and its slope."""
@@ -249,28 +247,6 @@ def tail_inverse(k: int, n: int, log_delta: float) -> float:
     # P[Bin(n, p) <= k] > 1/2 for every p <= k/n, so the root is above k/n. Chernoff's bound is above the root.
     chernoff = ratio_inverse(k, n, -log_delta)
     return min(chernoff, point_above_root(excess, k / n, chernoff))
-
-
-def _tail_inverse_above_half(k: int, n: int, log_delta: float) -> float:
-    """`tail_inverse` for delta > 1/2: the root of P[X > k] = 1 - delta, where P[X > k] = P[n - X <= n - k - 1]."""
-    target = math.log(-math.expm1(log_delta))
-    failures = n - k - 1
-
-    def excess(p: float) -> tuple[float, float]:
-        """A lower estimate of ln P[X > k] - ln(1 - delta), and its slope."""
-        if n * p > k + 1:
-            return 1.0, 0.0  # there P[X > k] >= 1/2 > 1 - delta
-        r = 1.0 - p
-        odds = p / r
-        mass, margin = log_mass(n, failures, r, p)
-        factor, _ = tail_factor(n, failures, odds, _precision((k + 1) * decay(n, failures, odds) / p))
-        log_factor = math.log(factor)
-        slack = margin + SLACK * (log_factor + abs(mass) + abs(target) + 1.0)
-        return mass + log_factor - slack - target, (k + 1) / (p * factor)
-
-    # P[X > k] <= (n p)^(k+1)/(k+1)!. The p at which that equals 1 - delta is below the root.
-    start = math.exp(min(0.0, (target + math.lgamma(k + 2.0)) / (k + 1.0) - math.log(n)))
-    return point_above_root(excess, 0.0, min(start, (k + 1.0) / n))
 
 
 def _precision(slope: float) -> float:

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+NO_EXAMPLE = "No example is left to support a bound."
+ALL_WRONG = "Every example is picked or misclassified, so nothing supports a bound."
+TOO_FEW = "There are too few examples, or too many errors, for this confidence: the bound rounds to one."
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -10,9 +14,9 @@ class Bound:
     value: never below the bound of the theorem, and at most 1e-9 above it. reason: why the bound is vacuous, if value is
     exactly 1.0; otherwise None. terms: counts, and logarithms of the prices paid, whose sum is `epsilon`.
 
-    >>> bound = Bound(1.0, "holdout", "No example was withheld.", {"withheld": 0})
+    >>> bound = make_bound("holdout", 1.0, 0, 0, {"withheld size": 0})
     >>> float(bound), bound.reason
-    (1.0, 'No example was withheld.')
+    (1.0, 'No example is left to support a bound.')
     """
 
     value: float
@@ -24,6 +28,7 @@ class Bound:
         return self.value
 
 
-def make_bound(kind: str, value: float, terms: dict[str, float], reason: str) -> Bound:
-    """A Bound of this value, with the reason if the value is 1."""
-    return Bound(value, kind, reason if value == 1.0 else None, terms)
+def make_bound(kind: str, value: float, k: int, n: int, terms: dict[str, float]) -> Bound:
+    """The Bound of this value from n examples, of which k are picked or misclassified."""
+    vacuous = NO_EXAMPLE if not n else ALL_WRONG if k == n else TOO_FEW
+    return Bound(value, kind, vacuous if value == 1.0 else None, terms)

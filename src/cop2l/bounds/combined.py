@@ -6,13 +6,12 @@ from cop2l.bounds.binomial import tail_inverse
 from cop2l.bounds.bound import Bound, make_bound
 from cop2l.bounds.checks import count, log_confidence, points, within
 from cop2l.bounds.outer import sum_below
-from cop2l.bounds.preference import NO_EXAMPLE, preferent
+from cop2l.bounds.preference import preferent
 from cop2l.bounds.sharing import log_zeta, one_of, per_task
 from cop2l.errors import UserError
 
 UNPICKED = 0.75
 """The share of delta for K = 0; all other K together have the other quarter."""
-VACUOUS = "There are too few examples, or too many errors, for this confidence: the bound rounds to one."
 
 
 def combined_certificate(
@@ -58,6 +57,4 @@ def combined_certificate(
     share = per_task(log_delta if N == 1 else sum_below(log_delta + math.log(UNPICKED)), T)
     name = "ln(T/delta)" if N == 1 else "ln(4T/(3 delta))"
     terms: dict[str, float] = {"errors": M, "examples": n, name: -share, "epsilon": -share}
-    if not n:
-        return Bound(1.0, "combined", NO_EXAMPLE, terms)
-    return make_bound("combined", tail_inverse(M, n, share), terms, VACUOUS)
+    return make_bound("combined", tail_inverse(M, n, share), M, n, terms)

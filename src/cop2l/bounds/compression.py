@@ -12,10 +12,6 @@ from cop2l.bounds.outer import sum_above
 from cop2l.bounds.sharing import log_weight, log_zeta
 from cop2l.errors import UserError
 
-NOTHING_LEFT = "Every example is in the compression set, so no example is left to count errors on."
-ALL_WRONG = "Every example outside the compression set is misclassified."
-TOO_DEAR = "Too few examples are left for the price of the compression set: the bound rounds to one."
-
 
 def kl_certificate(
     n: int,
@@ -113,9 +109,7 @@ def _bound(
     errors = within("errors", errors, "n - compression - evicted", n)
     epsilon = sum_above(math.fsum(prices.values()))
     terms = {"complement errors": errors, "complement size": n, **prices, "epsilon": epsilon}
-    if not n:
-        return Bound(1.0, kind, NOTHING_LEFT, terms)
-    return make_bound(kind, inverse(errors, n, epsilon), terms, ALL_WRONG if errors == n else TOO_DEAR)
+    return make_bound(kind, inverse(errors, n, epsilon), errors, n, terms)
 
 
 def _messages(iterations: Sequence[int], tasks: int, grid: int | None, first: int) -> float:

@@ -7,9 +7,7 @@ from fractions import Fraction
 from cop2l.bounds.binomial import tail_inverse
 from cop2l.bounds.bound import Bound, make_bound
 from cop2l.bounds.checks import count, log_confidence, within
-from cop2l.bounds.combined import VACUOUS
 from cop2l.bounds.outer import SLACK
-from cop2l.bounds.preference import NO_EXAMPLE
 from cop2l.errors import UserError
 
 LOG_QUARTER = math.log(0.25)
@@ -46,11 +44,8 @@ def pooled_certificate(counts: Sequence[tuple[int, int]], log_delta: float) -> B
     X = sum(within("errors", errors, "n", n) for n, (_, errors) in zip(sizes, counts, strict=True))
     share = min(log_confidence(log_delta), LOG_QUARTER)
     terms: dict[str, float] = {"errors": X, "examples": N, "ln(1/delta)": -share, "epsilon": -share}
-    if not N:
-        return Bound(1.0, "average", NO_EXAMPLE, terms)
-    if X >= N - 1:
-        return Bound(1.0, "average", "All examples but at most one are errors: then the bound is one.", terms)
-    return make_bound("average", tail_inverse(X, N, share), terms, VACUOUS)
+    value = tail_inverse(X, N, share) if X < N - 1 else 1.0
+    return make_bound("average", value, X, N, terms)
 
 
 def average_of(parts: Sequence[tuple[int, float]]) -> float:

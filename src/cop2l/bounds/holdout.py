@@ -5,10 +5,6 @@ from cop2l.bounds.bound import Bound, make_bound
 from cop2l.bounds.checks import count, log_confidence, within
 from cop2l.bounds.sharing import per_task
 
-NOTHING_WITHHELD = "No example was withheld."
-ALL_WRONG = "Every withheld example is misclassified."
-TOO_FEW = "There are too few withheld examples for this confidence: the bound rounds to one."
-
 
 def holdout_certificate(n: int, errors: int, tasks: int, log_delta: float) -> Bound:
     """The hold-out certificate for one task of T.
@@ -34,7 +30,4 @@ def holdout_certificate(n: int, errors: int, tasks: int, log_delta: float) -> Bo
         "ln(T/delta)": 0.0 - share,
         "epsilon": 0.0 - share,
     }
-    if n == 0:
-        return Bound(1.0, "holdout", NOTHING_WITHHELD, terms)
-    value = tail_inverse(errors, n, share)
-    return make_bound("holdout", value, terms, ALL_WRONG if errors == n else TOO_FEW)
+    return make_bound("holdout", tail_inverse(errors, n, share), errors, n, terms)

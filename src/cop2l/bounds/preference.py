@@ -10,10 +10,6 @@ from cop2l.bounds.kl import TINY, upper_inverse
 from cop2l.bounds.outer import SLACK, WIDTH, point_above_root, sum_below
 from cop2l.bounds.sharing import log_weight, per_task
 
-ALL_KEPT = "Every example is picked or misclassified, so nothing supports a bound."
-NO_EXAMPLE = "There is no example to support a bound."
-TOO_FEW = "There are too few examples for this confidence: the bound rounds to one."
-
 
 def preference_epsilon(k: int, n: int, log_delta: float) -> float:
     """An upper bound on the probability that a new example changes a compression of n examples to k, rounded up.
@@ -152,6 +148,4 @@ def preferent(
         "messages": 0.0 - log_weight,
         "epsilon": -share,
     }
-    if n == 0:
-        return Bound(1.0, kind, NO_EXAMPLE, terms)
-    return make_bound(kind, epsilon(k, n, share), terms, ALL_KEPT if k == n else TOO_FEW)
+    return make_bound(kind, epsilon(k, n, share), k, n, terms)

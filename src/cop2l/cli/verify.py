@@ -170,15 +170,11 @@ def run_show(arguments: argparse.Namespace) -> None:
     from cop2l.certify.certificate import read_certificate
     from cop2l.experiments.records import SUMMARY, read_summary
     from cop2l.kernel import form
-    from cop2l.kernel.options import Refusal
     from cop2l.kernel.verdict import Verdict
 
-    try:
-        folders = find_certificates(arguments.path, Verdict())
-        certificate = read_certificate(folders[-1])
-        reasons = read_summary(arguments.path).not_valid if (arguments.path / SUMMARY).exists() else ()
-    except Refusal as refusal:
-        raise UserError(str(refusal)) from None
+    folders = find_certificates(arguments.path, Verdict())
+    certificate = read_certificate(folders[-1])
+    reasons = read_summary(arguments.path).not_valid if (arguments.path / SUMMARY).exists() else ()
     if arguments.json:
         print((folders[-1] / form.TEXT_FILE).read_text(encoding="utf-8"), end="")
     elif arguments.brief:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from cop2l.certify.certificate import Certificate
+from cop2l.certify.certificate import Certificate, read_certificate
 from cop2l.certify.commitment import differing_keys
 from cop2l.errors import UserError
 from cop2l.experiments.config import Config
@@ -42,8 +42,6 @@ from cop2l.files import (
     write_json,
     write_lines,
 )
-from cop2l.kernel import form
-from cop2l.kernel.options import Refusal
 from cop2l.methods.protocol import Method
 
 WRITTEN_BEFORE_CONFIG = ("lock", ENVIRONMENT, "error.txt")
@@ -191,6 +189,6 @@ def check_certificate(folder: Path) -> None:
     """Refuse a certificate's folder whose files were changed; `verify` checks what they say."""
     if folder.exists():
         try:
-            form.read_certificate(folder)
-        except Refusal as refusal:
-            raise DamagedError(folder, str(refusal).rstrip(".")) from None
+            read_certificate(folder)
+        except UserError as error:
+            raise DamagedError(folder, str(error).rstrip(".")) from None

@@ -49,8 +49,6 @@ def decide(
             copy = _copy_files(export, folders[-1].parent, (EXPORT, WEIGHTS, *PROGRAMS.values()))
             samples, method = withheld if holdout else learned, BlindMethod(blind, model, last, policy.operations, say)
             check_export(verdict, copy, last, samples, method, policy.draws, export)
-    except Unreadable:
-        raise
     except Refusal as refusal:
         verdict = Verdict(invalid=[str(refusal)])
         _add_notes(verdict, index)

@@ -19,7 +19,7 @@ from cop2l.kernel.counting import Facts, Recount, group_numbers, recount, used_r
 from cop2l.kernel.exact import NO_ROWS, Examples, Rows, digest, model_input, parameter_count, sample, score
 from cop2l.kernel.form import Content, Unreadable, canonical_json, content_digest, read_certificate
 from cop2l.kernel.learning import ReferenceLearner, set_tensors
-from cop2l.kernel.options import Refusal, require
+from cop2l.kernel.options import Refusal, UserError, require
 from cop2l.kernel.samples import blocks_of, fingerprint, numbers
 from cop2l.kernel.verdict import Verdict, claim_lines, claim_subject, issuers_texts, quoted, statement_sentence
 
@@ -104,10 +104,10 @@ def complete_verdict(decide: Callable[[Verdict], bool]) -> Verdict:
     verdict = Verdict()
     try:
         verdict._complete = decide(verdict)
-    except Unreadable:
-        raise
     except Refusal as refusal:
         verdict.invalid.append(str(refusal))
+    except UserError:
+        raise
     except Exception as error:  # of torch or of the model itself: examples that are not for it, or too little memory
         raise Unreadable(f"The model could not be run on this data here: {error!r:.200}") from error
     return verdict
@@ -278,7 +278,7 @@ def _check_learning(
             _rebuild(rebuilder, learner, parts)
         require(digest(rebuilt.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
     except Refusal as refusal:
-        if not other_machines or isinstance(refusal, Unreadable):
+        if not other_machines:
             raise
         verdict.unverified.append(f"{refusal} But it was made on another machine, quoted below; this one is: {machine}.")
         return False

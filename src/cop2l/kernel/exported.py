@@ -66,8 +66,6 @@ def check_export(
         program = _make_program(verdict, folder, content, certificate, counted, method)
         recounts = _recount(program[1], certificate, samples, draws) if program and counted else []
         _check_recount(verdict, content, certificate, program and program[0], recounts)
-    except Unreadable:
-        raise
     except Refusal as refusal:
         verdict.invalid.append(str(refusal))
 

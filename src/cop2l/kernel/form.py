@@ -12,7 +12,9 @@ from typing import Any
 from safetensors import SafetensorError
 
 from cop2l.kernel.arithmetic import kind_of, unpicked_factor
-from cop2l.kernel.options import Options, Refusal, Rule, choice_of, integer, list_of, make_rule, optional, require, short_text
+from cop2l.kernel.options import Options, Rule, choice_of, integer, list_of, make_rule, optional, short_text
+
+from cop2l.kernel.options import Refusal, UserError, require  # isort: skip
 
 FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 4, "certificate.json"
 MAX_BYTES, MAX_TENSOR_BYTES, MAX_NUMBER, MAX_CLASSES = 2**25, 2**33, 2**53, 2**15
@@ -30,7 +32,7 @@ ASSUMPTIONS = (
 Content = dict[str, Any]
 
 
-class Unreadable(Refusal):
+class Unreadable(UserError):  # noqa: N818
     """The check itself is impossible, so that nothing can be said of the certificate."""
 
 
@@ -132,7 +134,7 @@ def open_regular(path: Path) -> Iterator[Any]:
                 raise Unreadable(f"{path} is not a regular file, or empty, or larger than any certificate's.")
             yield file
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
-        if isinstance(error, Refusal):
+        if isinstance(error, Refusal | UserError):
             raise
         raise Unreadable(f"{path} cannot be read ({getattr(error, 'strerror', None) or type(error).__name__}).") from None
 

@@ -13,7 +13,6 @@ from cop2l.bounds.checks import real
 from cop2l.certify.certificate import Certificate, read_certificate
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, Lock, json_digest, read_json, write_json
-from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict
 from cop2l.monitor.evidence import log_evidence, starts_due, strongest_start
 from cop2l.text import Names, percent, short_name
@@ -193,11 +192,7 @@ def _certificate(claim: Any) -> Certificate:
         return claim
     if not isinstance(claim, str | Path):
         raise UserError(f"Give a certificate, its path, or a bound such as 0.05, not {claim!r:.60}.")
-    try:
-        folders = find_certificates(Path(claim), Verdict())
-    except Refusal as refusal:
-        raise UserError(str(refusal)) from None
-    return read_certificate(folders[-1])
+    return read_certificate(find_certificates(Path(claim), Verdict())[-1])
 
 
 def _statement(
