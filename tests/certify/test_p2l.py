@@ -18,7 +18,7 @@ from cop2l.bounds import (
     kl_tight_certificate,
     preference_certificate,
 )
-from cop2l.certify.bounding import bounds_of
+from cop2l.certify.bounding import bound_of, kinds_of
 from cop2l.certify.fast import FastLearner
 from cop2l.certify.scoring import top_block
 from cop2l.kernel.counting import counts
@@ -481,7 +481,10 @@ def test_counts_and_the_bounds_of_them(buffer, tasks, grid):
             "errors": None,
             "errors_not_picked": None,
         }
-        bounds = bounds_of(record, t, case.options, messages)
+        bounds = {
+            kind: bound_of(kind, record, t, case.options, messages, log_delta)
+            for kind in kinds_of(record, case.options)
+        }
         last = (len(W - I - J), messages, t, T, log_delta)
         assert bounds["kl"] == kl_certificate(len(S), len(I), len(J), *last, **grid_options)
         assert bounds["kl-tight"] == kl_tight_certificate(len(S), len(I | J), *last, **grid_options)

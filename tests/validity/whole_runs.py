@@ -12,7 +12,7 @@ from scipy.stats import beta, binom
 from torch import nn
 
 from cop2l.bounds import holdout_certificate
-from cop2l.certify.bounding import bounds_of
+from cop2l.certify.bounding import bound_of, log_delta
 from cop2l.certify.holdout import issue_holdout
 from cop2l.certify.learner import CoP2L
 from cop2l.kernel.options import Options
@@ -332,7 +332,8 @@ def sharp_risk(kind, tasks, picks, n):
         "errors_not_picked": 0, "picked": picks, "selected": n, "compressed": picks,
     }  # fmt: skip
     options = Options(kind=kind, tasks=tasks, delta=DELTA, **sharp_options(picks))
-    return float(bounds_of(record, 1, options, [picks] * tasks)[kind]) + 1e-9
+    bound = bound_of(kind, record, 1, options, [picks] * tasks, log_delta(options, tasks))
+    return float(bound) + 1e-9
 
 
 def sharp_rate(kind, tasks, picks, n=40):
@@ -522,7 +523,10 @@ def every_task(seed, broken):
     for t in learned(learner, world, samples):
         certificate = learner.certify({s: samples[s] for s in range(1, t + 1)})
         fixed, messages = replace(learner.options, tasks=t), [r["iterations"] for r in certificate.records]
-        bounds = [float(bounds_of(r, r["task"], fixed, messages)["combined"]) for r in certificate.records]
+        share = log_delta(fixed, t)
+        bounds = [
+            float(bound_of("combined", r, r["task"], fixed, messages, share)) for r in certificate.records
+        ]
         statements += [
             (risk, bounds[task] if broken else bound)
             for task, (risk, bound) in enumerate(model_claims(learner, world, certificate))

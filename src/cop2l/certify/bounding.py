@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from cop2l.bounds import (
@@ -98,60 +97,45 @@ def log_delta(options: Options, last: int, family: str = "tasks") -> float:
     return anytime_log_delta(log_share, last) if options.anytime else log_share
 
 
-def bounds_of(
-    counts: Counts,
-    task: int,
-    options: Options,
-    messages: Sequence[int],
-    log_share: float | None = None,
-    only: str | None = None,
-    without: Collection[str] = (),
-) -> dict[str, Bound]:
-    """The bounds from the counts of a task, by kind.
+def kinds_of(counts: Counts, options: Options) -> list[str]:
+    """The kinds of bounds that the counts of a task give.
 
     Each kind alone holds for all tasks at once with probability at least 1 - delta. Several kinds together do not, so one kind is
     named in advance and claimed.
+    """
+    if options.kind == "holdout":
+        return ["holdout"]
+    kinds = ["kl", "kl-tight"]
+    if options.uses_marks:
+        kinds += ["preference"] + ["combined"] * (options.buffer == "count-only")
+    return kinds * (counts["errors"] is not None) + ["buffer"] * options.uses_marks
+
+
+def bound_of(
+    kind: str, counts: Counts, task: int, options: Options, messages: Sequence[int], log_share: float
+) -> Bound:
+    """The bound of one of these kinds, from the counts of a task.
 
     messages    the number of iterations that each task kept
     log_share   the logarithm of the part of delta that all tasks share
-    only        the one kind to compute
-    without     kinds not to compute
     """
-
-    def is_requested(kind: str) -> bool:
-        return kind not in without and only in (None, kind)
-
     last, n, iterations = len(messages), counts["n"], counts["iterations"]
-    log_share = log_delta(options, last) if log_share is None else log_share
-    grid = len(options.grid_points) or None
-    bounds: dict[str, Bound] = {}
-    if options.kind == "holdout":
-        return {"holdout": holdout_certificate(n, counts["errors"], last, log_share)}
-    if (errors := counts["errors"]) is not None:
-        compression, evicted = counts["compression"], counts["evicted"]
-        of_task = (errors, messages, task, last, log_share)
-        if is_requested("kl"):
-            bounds["kl"] = kl_certificate(n, compression, evicted, *of_task, grid=grid)
-        if is_requested("kl-tight"):
-            bounds["kl-tight"] = kl_tight_certificate(n, compression + evicted, *of_task, grid=grid)
-    if not options.uses_marks:
-        return bounds
-    is_count_only = options.buffer == "count-only"
-    if (errors := counts["errors_not_picked"]) is not None:
-        of_picks = (n, counts["picked"], errors, iterations, last, log_share)
-        if is_requested("preference"):
-            bounds["preference"] = preference_certificate(*of_picks, grid=grid)
-        if is_requested("combined") and is_count_only:
-            bounds["combined"] = combined_certificate(*of_picks, grid=grid)
-    if is_requested("buffer"):
-        selected, compressed = counts["selected"], counts["compressed"]
-        if is_count_only:  # the argument of the combined bound, on R_t
-            combined = combined_certificate(selected, 0, compressed, iterations, last, log_share, grid=grid)
-            bounds["buffer"] = replace(combined, kind="buffer")
-        else:
-            of_buffer = (selected, compressed, iterations, last, log_share)
-            bounds["buffer"] = buffer_certificate(*of_buffer, grid=grid)
-    return bounds
+    shared: dict[str, Any] = {"tasks": last, "log_delta": log_share}
+    if kind == "holdout":
+        return holdout_certificate(n, counts["errors"], **shared)
+    shared["grid"] = len(options.grid_points) or None
+    compression, evicted = counts["compression"], counts["evicted"]
+    if kind == "kl":
+        return kl_certificate(n, compression, evicted, counts["errors"], messages, task, **shared)
+    if kind == "kl-tight":
+        return kl_tight_certificate(n, compression + evicted, counts["errors"], messages, task, **shared)
+    if kind != "buffer":
+        certificate = combined_certificate if kind == "combined" else preference_certificate
+        return certificate(n, counts["picked"], counts["errors_not_picked"], iterations, **shared)
+    selected, compressed = counts["selected"], counts["compressed"]
+    if options.buffer == "count-only":  # the argument of the combined bound, on R_t
+        return combined_certificate(selected, 0, compressed, iterations, **shared)
+    return buffer_certificate(selected, compressed, iterations, **shared)
 
 
 def statements(options: Options, records: Records, *, without: str | None = None) -> list[dict[str, Any]]:
@@ -211,7 +195,7 @@ def _task_bound(family: str, task: int, subject: Any, kind: str, options: Option
         return 1.0
     messages = [record["iterations"] for record in records]
     log_share = _log_share(family, task, kind, options, records)
-    return float(bounds_of(counts, task, options, messages, log_share, kind)[kind])
+    return float(bound_of(kind, counts, task, options, messages, log_share))
 
 
 def _net_bound(task: int, kind: str, options: Options, records: Records) -> float:

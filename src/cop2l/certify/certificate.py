@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cop2l._version import __version__
 from cop2l.certify import notebook
-from cop2l.certify.bounding import bounds_of
+from cop2l.certify.bounding import bound_of, kinds_of, log_delta
 from cop2l.certify.families import all_sentences, statement_sentence
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
@@ -89,9 +89,10 @@ class Certificate:
         claimed = {*self.claimed.get(task, ())}
         if "tasks" not in self.options.claim:  # readers would take it for a claim
             claimed.add(self.kind)
+        counts, share = records[task - 1], log_delta(self.options, len(records))
         messages = [record["iterations"] for record in records]
-        bounds = bounds_of(records[task - 1], task, self.options, messages, without=claimed)
-        return {kind: float(bound) for kind, bound in bounds.items() if kind not in claimed}
+        kinds = [kind for kind in kinds_of(counts, self.options) if kind not in claimed]
+        return {kind: float(bound_of(kind, counts, task, self.options, messages, share)) for kind in kinds}
 
     def save(self, folder: str | Path) -> None:
         """Write the certificate into a new folder; the text last, so that it never names a missing file."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cop2l.kernel.exact import (
@@ -96,11 +95,7 @@ def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
 
 
 class Pool:
-    """Examples that are scored together repeatedly; each part fills blocks of its own.
-
-    Positions count rows of this layout. The rows of part i begin at `starts[i]`; its last block is padded, and padding is scored
-    but never picked.
-    """
+    """Examples that are scored together repeatedly; each part fills blocks of its own, the last one with padding."""
 
     def __init__(
         self,
@@ -110,65 +105,42 @@ class Pool:
         weights: Sequence[float],
     ) -> None:
         self._model, self._parts, self._size = model, parts, block_rows(parts[0].x)
-        parameter, size = next(model.parameters()), self._size
-        self.starts = [0]
-        for part in parts:
-            self.starts.append(self.starts[-1] - (-len(part) // size) * size)
-        y = torch.cat([F.pad(part.y, (0, -len(part) % size)) for part in parts])
-        self._label_index = y * size + torch.arange(len(y), device=y.device) % size
+        parameter, y = next(model.parameters()), torch.cat([part.y for part in parts])
+        in_block = torch.cat([torch.arange(len(part), device=y.device) % self._size for part in parts])
+        self._label_index = y * self._size + in_block
         """For each row, the position of the logit of its label in the flat matrix of its block's logits."""
-        self._weight = torch.empty(len(y), dtype=parameter.dtype, device=parameter.device)
-        for (start, end), weight in zip(itertools.pairwise(self.starts), weights, strict=True):
-            self._weight[start:end] = -weight
-        self._losses, self._closed = torch.empty_like(self._weight), torch.zeros_like(y, dtype=torch.bool)
+        self._weight = torch.cat(
+            [parameter.new_full((len(part),), -w) for part, w in zip(parts, weights, strict=True)]
+        )
+        self._losses, self._masked = torch.empty_like(self._weight), None
         self._blocks = [kept_blocks(model, part.x) for part in parts]
-        self._masked = None
         if masked_classes is not None:
-            task = torch.from_numpy(self.laid_out([part.task for part in parts], 0)).to(masked_classes.device)
-            self._masked = masked_classes.index_fill(0, task.new_zeros(1), False)[task]
-
-    def __len__(self) -> int:
-        return len(self._label_index)
-
-    def laid_out(self, columns: Sequence[np.ndarray], padding: Any) -> np.ndarray:
-        """The columns of all parts as one column in this layout."""
-        layout = np.full(len(self), padding, columns[0].dtype)
-        for start, column in zip(self.starts, columns, strict=False):
-            layout[start : start + len(column)] = column
-        return layout
-
-    def close(self, rows: np.ndarray) -> None:
-        """Set the loss of these rows to minus infinity from now on."""
-        self._closed.index_fill_(0, torch.from_numpy(rows).to(self._closed.device), True)
-
-    def losses_at(self, rows: np.ndarray) -> np.ndarray:
-        """The weighted losses of these rows in the last scoring."""
-        return self._losses[torch.from_numpy(rows).to(self._losses.device)].cpu().numpy()
+            task = torch.from_numpy(np.concatenate([part.task for part in parts]))
+            self._masked = masked_classes[task.to(masked_classes.device)]
 
     def score(self) -> tuple[Tensor, np.ndarray]:
         """The weight * cross-entropy of every row, and which examples of the first part are misclassified.
 
         The losses last until the next call.
         """
-        start, errors = 0, [torch.empty(0, dtype=torch.bool, device=self._closed.device)]
+        end, errors = 0, [torch.empty(0, dtype=torch.bool, device=self._losses.device)]
         with scoring_mode(self._model):
             for part, blocks in zip(self._parts, self._blocks, strict=True):
+                last = end + len(part)
                 for rows in blocks or input_blocks(self._model, part.x):
-                    end = start + self._size
+                    start, end = end, min(end + self._size, last)
                     # classes along the first dimension, where a softmax over few of them is much faster
                     logits, label_index = self._model(rows).t().contiguous(), self._label_index[start:end]
                     if self._masked is not None:
-                        logits.masked_fill_(self._masked[start:end].t(), -torch.inf)
+                        logits[:, : end - start].masked_fill_(self._masked[start:end].t(), -torch.inf)
                     log_likelihood = torch.log_softmax(logits, 0).view(-1).index_select(0, label_index)
                     torch.mul(log_likelihood, self._weight[start:end], out=self._losses[start:end])
-                    if start < self.starts[1]:
+                    if part is self._parts[0]:
                         flat = logits.view(-1)
                         label_logits = flat.index_select(0, label_index)
                         flat.index_fill_(0, label_index, -torch.inf)
-                        errors.append(~(label_logits > logits.amax(0)))
-                    start = end
-        misclassified = torch.cat(errors).cpu().numpy()[: len(self._parts[0])]
-        return self._losses.masked_fill_(self._closed, -torch.inf), misclassified
+                        errors.append(~(label_logits > logits.amax(0)[: end - start]))
+        return self._losses, torch.cat(errors).cpu().numpy()
 
 
 def top_block(losses: Tensor, is_open: np.ndarray, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
@@ -192,7 +164,7 @@ def top_block(losses: Tensor, is_open: np.ndarray, mark: np.ndarray, k: int) -> 
     return worst, rows[np.lexsort((mark[rows], -open_losses))[:k]]
 
 
-class Candidates:
+class Candidates(Pool):
     """The pool of mP2L: the examples that can still be picked. Positions count S first, then B."""
 
     def __init__(
@@ -206,30 +178,27 @@ class Candidates:
     ) -> None:
         parts = [S] if B is None else [S, B]
         weights = [1.0, options.pick_omega or options.omega][: len(parts)]
-        self._pool, self._n, self._k = Pool(model, parts, masked_classes, weights), len(S), options.k
-        self._mark = self._pool.laid_out([part.mark for part in parts], 0)
-        self._open = self._pool.laid_out([mask, *(np.ones(len(part), bool) for part in parts[1:])], False)
-        self._pool.close(np.flatnonzero(~self._open))
+        super().__init__(model, parts, masked_classes, weights)
+        self._k, self._mark = options.k, np.concatenate([part.mark for part in parts])
+        self._open = np.concatenate([mask, np.ones(len(self._mark) - len(S), bool)])
+        self._closed = torch.from_numpy(~self._open).to(self._losses.device)
 
     def top(self) -> Top:
         """Score the pool: the largest weighted loss, the number of errors in S, and the block of the k largest losses."""
-        losses, misclassified = self._pool.score()
-        worst, rows = top_block(losses, self._open, self._mark, self._k)
+        losses, misclassified = self.score()
+        losses.masked_fill_(self._closed, -torch.inf)
         errors = int(np.count_nonzero(misclassified & self._open[: len(misclassified)]))
-        return worst, errors, np.where(rows < self._n, rows, rows - self._pool.starts[1] + self._n)
+        worst, block = top_block(losses, self._open, self._mark, self._k)
+        return worst, errors, block
 
     def close(self, block: np.ndarray) -> None:
         """Take a picked block out of the pool."""
-        rows = self._pool_rows(block)
-        self._open[rows] = False
-        self._pool.close(rows)
+        self._open[block] = False
+        self._closed.index_fill_(0, torch.from_numpy(block).to(self._closed.device), True)
 
     def losses_at(self, block: np.ndarray) -> np.ndarray:
         """The weighted losses of a block in the last scoring."""
-        return self._pool.losses_at(self._pool_rows(block))
-
-    def _pool_rows(self, block: np.ndarray) -> np.ndarray:
-        return np.where(block < self._n, block, block - self._n + self._pool.starts[1])
+        return self._losses[torch.from_numpy(block).to(self._losses.device)].cpu().numpy()
 
 
 def outputs(
