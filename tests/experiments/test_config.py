@@ -124,7 +124,7 @@ KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer
         ("k=0", "k must be a whole number from 1 to 1e+09, but it is 0."),
         ("k=2.5", "k must be a whole number from 1 to 1e+09, but it is '2.5'."),
         ("stop=never", "stop must be one of kl, preference, combined, none, but it is 'never'."),
-        ("grid=true,false", "grid is ['true', 'false']; it is the name of a table, write [grid]."),
+        ("methods=3", "methods is '3'; write tables, [methods.NAME]."),
         (
             "claim=all",
             "claim[0] must be one of tasks, average, forgetting, classes, groups, but it is 'all'.",
@@ -307,9 +307,9 @@ def test_a_grid_has_a_run_for_each_of_its_values_and_that_of_a_section_only_wher
             "[grid.methods.replay]\nlr = [1]",
             "Write the grid of a section inside it: [methods.replay.grid], not [grid.methods.replay].",
         ),
-        ("grid = 3", "grid is 3; it is the name of a table, write [grid]."),
-        ("methods = 3", "methods is 3; it is the name of a table, write [methods]."),
-        ("methods.replay = 3", "methods.replay is 3; write a table, [methods.replay]."),
+        ("grid = 3", "grid must be one of True, False, but it is 3."),
+        ("methods = 3", "methods is 3; write tables, [methods.NAME]."),
+        ("methods.replay = 3", "methods is {'replay': 3}; write tables, [methods.NAME]."),
     ],
 )
 def test_a_list_that_is_no_grid_and_a_grid_that_is_no_list_are_refused(text, sentence):
@@ -463,7 +463,7 @@ def test_a_base_is_beneath_and_a_circle_is_refused(tmp_path, monkeypatch):
     ("name", "sentence"),
     [
         ("minst", "There is no configuration named 'minst'; did you mean 'mnist'?"),
-        ("none.toml", "There is no file none.toml"),
+        ("none.toml", "There is no file or folder none.toml"),
         ("bad.toml", "bad.toml is not valid TOML"),
     ],
 )

@@ -11,22 +11,32 @@ Elsewhere a key has one value; the keys of `[data]` and `[architecture]` may hav
 the method is a key like any other, by its bare name or under `[options]`.
 """
 
-import json
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_origin
 
-from cop2l.certify import presets
 from cop2l.certify.presets import PRESETS, Choice
 from cop2l.errors import UserError, unknown
 from cop2l.experiments import options
-from cop2l.experiments.config import FIELDS, HINTS, TABLES, Config, from_toml, parse_untyped, typed_value
+from cop2l.experiments.config import (
+    FIELDS,
+    HINTS,
+    TABLES,
+    UNHASHED,
+    Config,
+    from_toml,
+    parse_untyped,
+    typed_value,
+)
+from cop2l.methods import METHODS, method
+from cop2l.models import MODELS
 from cop2l.plugins import installed_names
-from cop2l.streams.loading import COLUMNS
+from cop2l.streams.loading import COLUMNS, NAMES
 from cop2l.streams.loading import OWN as OWN_DATA
 from cop2l.streams.task import SCENARIOS
 from cop2l.text import as_typed
@@ -41,6 +51,8 @@ SECTIONS = {
 """Sections and the keys that choose among them; of two equally deep ones, the later wins."""
 EXPANDED_FIRST = ("stream", "scenario", "model", "method", "preset")
 """These keys of a grid are expanded first, in this order: the methods may depend on the stream and the scenario."""
+LISTED = [key for key, kind in HINTS.items() if get_origin(kind) is tuple]
+"""The keys of a run that take a list."""
 GRID = "grid"
 OWN = "_own"
 
@@ -64,13 +76,9 @@ def _read(name: str, derived: tuple[str, ...]) -> dict[str, Any]:
     if name in derived:
         raise UserError(f"The configuration {name} is its own base; remove one of the base lines.")
     path, builtin = Path(name), files("cop2l") / "configs" / f"{name}.toml"
-    is_path = any(sign in name for sign in "/\\")
-    if path.suffix == ".toml":
-        if path.is_file():
-            return _read_toml(path, path, (*derived, name))
-        raise UserError(
-            f"There is no file {name}; give the path of a file, or one of: {', '.join(builtin_names())}."
-        )
+    is_path = bool(path.suffix) or any(sign in name for sign in "/\\")
+    if path.suffix == ".toml" and path.is_file():
+        return _read_toml(path, path, (*derived, name))
     if path.exists() and (is_path or not builtin.is_file()):
         return _read(OWN, (*derived, name)) | {"name": path.stem, "stream": name}
     if "@" in name:  # a stream of features
@@ -79,9 +87,9 @@ def _read(name: str, derived: tuple[str, ...]) -> dict[str, Any]:
         return _read_toml(builtin, path, (*derived, name))
     if name in installed_names("streams"):
         return _read(OWN, (*derived, name)) | {"name": name, "stream": name}
-    if name in choices("stream"):
+    if name in NAMES:
         raise UserError(f"{name} is a stream, not a configuration; write: cop2l run mnist stream={name}.")
-    if is_path or path.suffix:
+    if is_path:
         raise UserError(f"There is no file or folder {name}; give the path of your data, or a configuration.")
     raise unknown("configuration", name, builtin_names())
 
@@ -106,16 +114,12 @@ def place_grids(table: Mapping[str, Any]) -> dict[str, Any]:
     {'memory': 500, 'seed': [0, 1]}
     """
     result = dict(table)
-    is_option = table.get(GRID) in (True, False, "true", "false")  # CoP2L has an option of this name
-    grid = {} if is_option else result.pop(GRID, {})
-    for key, inner in ((GRID, grid), *((section, result.get(section, {})) for section in SECTIONS)):
-        if not isinstance(inner, dict):
-            raise UserError(f"{key} is {inner!r}; it is the name of a table, write [{key}].")
-    for section in SECTIONS:
-        for name, inner in result.get(section, {}).items():
-            if not isinstance(inner, dict):
-                raise UserError(f"{section}.{name} is {inner!r}; write a table, [{section}.{name}].")
-            result[section] = {**result[section], name: place_grids(inner)}
+    grid = result.pop(GRID) if isinstance(table.get(GRID), dict) else {}  # else it is an option of CoP2L
+    for section in [key for key in SECTIONS if key in result]:
+        tables = result[section]
+        if not isinstance(tables, dict) or not all(isinstance(inner, dict) for inner in tables.values()):
+            raise UserError(f"{section} is {tables!r}; write tables, [{section}.NAME].")
+        result[section] = {name: place_grids(inner) for name, inner in tables.items()}
     for key, values in flatten(grid).items():
         table_name, dot, name = key.partition(".")
         if table_name in SECTIONS:
@@ -165,7 +169,7 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
             value = Values(value if isinstance(value, list) else [value])
         elif isinstance(value, list) and path and path[-1] in TABLES:
             value = [column(part) if last in COLUMNS else parse_untyped(part) for part in value]
-        elif isinstance(value, list) and (path or not is_listed(last)):
+        elif isinstance(value, list) and (path or last not in LISTED):
             value = Values(value)
         inner = table
         for part in path:
@@ -197,13 +201,10 @@ def value_list(text: str) -> Any:
 
 def expand(table: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> list[Config]:
     """Every run of the grid that a table and the `overrides` make; one run if there is no grid."""
-    changes = place_grids(changes or {})
+    table, changes = place_grids(table), place_grids(changes or {})
+    check(merge(table, changes))
     sections = {key: value for key, value in changes.items() if key in SECTIONS}
-    flat = flatten({key: value for key, value in changes.items() if key not in SECTIONS})
-    table = merge(place_grids(table), sections)
-    check(table)
-    single_values(flat)
-    runs = map(build, settings(table, flat))
+    runs = map(build, settings(merge(table, sections), outside_sections(changes)))
     return list({config.hash: config for config in runs}.values())
 
 
@@ -244,12 +245,27 @@ def single_run(table: Mapping[str, Any], changes: Mapping[str, Any] | None = Non
     runs = expand(table, changes)
     if len(runs) == 1:
         return runs[0]
-    records = [flatten(asdict(run)) for run in runs]
-    varied = [key for key in records[0] if len({json.dumps(record.get(key)) for record in records}) > 1]
-    example = " ".join(f"{key}={as_typed(records[0][key])}" for key in varied)
     raise UserError(
-        f"This configuration is a grid of {len(runs)} runs; use cop2l sweep, or choose one: {example}."
+        f"This configuration is a grid of {len(runs)} runs; use cop2l sweep, or choose one: {run_names(runs)[0]}."
     )
+
+
+def run_names(configs: Sequence[Config]) -> list[str]:
+    """The names of the runs: the method, and the keys that vary between the runs of one method."""
+    flat = [flatten({k: v for k, v in asdict(config).items() if k not in UNHASHED}) for config in configs]
+    texts = defaultdict[tuple[str, str], set[str]](set)
+    for settings in flat:
+        for key, value in settings.items():
+            texts[settings["method"], key].add(repr(value))
+    several_methods = len({settings["method"] for settings in flat}) > 1
+    names = []
+    for settings in flat:
+        varied = [key for key in settings if len(texts[settings["method"], key]) > 1]
+        shown = ["method", *varied] if several_methods or not varied else varied
+        names.append(
+            " ".join(f"{key}={as_typed(settings[key])}" for key in shown if settings[key] is not None)
+        )
+    return names
 
 
 def settings(table: Mapping[str, Any], changes: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -273,26 +289,23 @@ def flat_settings(table: Mapping[str, Any], changes: dict[str, Any]) -> dict[str
         chosen = {key: flat.get(key, getattr(Config, key, None)) for key in SECTIONS.values()}
         has_presets = chosen["method"] == options.CERTIFIES_ITSELF
         chosen["preset"] = flat.get("preset", Choice.preset) if has_presets else None
-        levels = sorted(_levels(table, chosen, 0), key=lambda level: level[0])  # the deeper section wins
+        levels = sorted(_levels(table, chosen), key=lambda level: level[0])  # the deeper section wins
         flat = {key: value for _, level in levels for key, value in level.items()} | changes
         flat["model"] = flat.get("model") or default_model(flat)
     return flat
 
 
 def _levels(
-    table: Mapping[str, Any], chosen: Mapping[str, Any], depth: int
+    table: Mapping[str, Any], chosen: Mapping[str, Any], depth: int = 0
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    yield depth, flatten({key: value for key, value in table.items() if key not in SECTIONS})
+    yield depth, outside_sections(table)
     for section, key in SECTIONS.items():
         for name in section_names(key, chosen[key]):
             if name in table.get(section, {}):
                 is_base = key == "preset" and name != chosen[key]
-                preset_options = PRESETS[chosen[key]] if is_base else ()
+                set_by_preset = PRESETS[chosen[key]] if is_base else ()
                 for level, flat in _levels(table[section][name], chosen, depth + 1):
-                    yield (
-                        level,
-                        {option: value for option, value in flat.items() if option not in preset_options},
-                    )
+                    yield level, {key: value for key, value in flat.items() if key not in set_by_preset}
 
 
 def section_names(key: str, choice: Any) -> Sequence[str]:
@@ -326,6 +339,11 @@ def flatten(table: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def outside_sections(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a table that are in none of its sections, as `flatten` names them."""
+    return flatten({key: value for key, value in table.items() if key not in SECTIONS})
+
+
 def default_model(flat: Mapping[str, Any]) -> str | None:
     """The default model: a head on features, else an MLP; None while the stream is open."""
     stream = flat.get("stream", FIELDS["stream"].default)
@@ -342,15 +360,18 @@ def is_declared(key: str) -> bool:
     return table in TABLES if dot else key in FIELDS
 
 
-def check(table: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
-    """Refuse unknown sections, and unknown keys in any section."""
-    flat = flatten({key: value for key, value in table.items() if key not in SECTIONS})
-    single_values(flat)
-    imported = [flat["method"]] if ":" in str(flat.get("method")) else []
-    names = options.option_names(methods or [*choices("method"), *imported])
-    for key in flat:
+def check(table: Mapping[str, Any], methods: Iterable[str] = METHODS) -> None:
+    """Refuse unknown sections, and in any section unknown keys, and lists for keys that have one value in a run."""
+    flat = outside_sections(table)
+    chosen: Any = flat.get("method")
+    chosen_methods = chosen if isinstance(chosen, Values) else [chosen]
+    imported = [name for name in chosen_methods if ":" in str(name)]
+    names = options.option_names([*methods, *imported])
+    for key, value in flat.items():
         if not is_declared(key) and key not in names:
             raise unknown("key", key, [*FIELDS, *names])
+        if type(value) is list and "." not in key and key not in LISTED:  # Values is another type
+            raise UserError(f"{key} is a list; write it under [grid] to make a run of each of its values.")
     for section, choice in SECTIONS.items():
         for name, inner in table.get(section, {}).items():
             check_choice(choice, name)
@@ -358,43 +379,14 @@ def check(table: Mapping[str, Any], methods: Sequence[str] = ()) -> None:
             check(inner, methods_of.get(section, methods))
 
 
-def single_values(flat: Mapping[str, Any]) -> None:
-    """Refuse a list for a key that has one value in a run."""
-    for key, value in flat.items():
-        if type(value) is list and "." not in key and not is_listed(key):  # Values is another type
-            raise UserError(f"{key} is a list; write it under [grid] to make a run of each of its values.")
-
-
-def is_listed(key: str) -> bool:
-    """Whether a key of the run takes a list."""
-    return get_origin(HINTS.get(key)) is tuple
-
-
 def check_choice(key: str, name: str | None) -> None:
     """Refuse an unknown name; a stream may also be a file or features, and a method a class by its path."""
     if name is None or (key == "stream" and any(sign in name for sign in "@./\\")):
         return
-    if key == "method" and ":" in name:  # package.module:Class, imported to know its options
-        from cop2l.methods import method
-
+    if key == "method":
         method(name)
-    elif key == "preset":
-        presets.check_preset(name)
-    elif name not in choices(key):
-        raise unknown(key, name, choices(key))
-
-
-def choices(key: str) -> Collection[str]:
-    """The names that a key may have."""
-    from cop2l.methods import METHODS
-    from cop2l.models import MODELS
-    from cop2l.streams import NAMES
-
-    names = {
-        "stream": (*NAMES, *installed_names("streams")),
-        "method": METHODS,
-        "scenario": SCENARIOS,
-        "model": MODELS,
-        "preset": PRESETS,
-    }
-    return names[key]
+        return
+    streams = (*NAMES, *installed_names("streams"))
+    names = {"stream": streams, "scenario": SCENARIOS, "model": MODELS, "preset": PRESETS}[key]
+    if name not in names:
+        raise unknown(key, name, names)

@@ -7,7 +7,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -15,11 +15,10 @@ from typing import Any
 
 from cop2l.console import advice_in_one_line
 from cop2l.errors import UserError, missing_extra
-from cop2l.experiments.config import UNHASHED, Config
-from cop2l.experiments.grid import flatten
+from cop2l.experiments.config import Config
+from cop2l.experiments.grid import run_names
 from cop2l.experiments.records import SUMMARY
 from cop2l.files import write_text
-from cop2l.text import as_typed
 
 
 @dataclass(frozen=True)
@@ -47,26 +46,6 @@ class Ended:
 def jobs(configs: Sequence[Config], folder: str | Path) -> list[Job]:
     """The jobs of some configurations; the directory of each is named by its hash."""
     return [Job(c, Path(folder) / c.hash, name) for c, name in zip(configs, run_names(configs), strict=True)]
-
-
-def run_names(configs: Sequence[Config]) -> list[str]:
-    """The names of the runs: the method, and the keys that vary between the runs of one method."""
-    flat = [flatten({k: v for k, v in asdict(config).items() if k not in UNHASHED}) for config in configs]
-    values: dict[tuple[str, str], set[str]] = {}
-    for settings in flat:
-        for key, value in settings.items():
-            values.setdefault((settings["method"], key), set()).add(repr(value))
-    varied = {key for key, texts in values.items() if len(texts) > 1}
-    if len({settings["method"] for settings in flat}) > 1 or not varied:
-        varied |= {(settings["method"], "method") for settings in flat}
-    return [
-        " ".join(
-            f"{key}={as_typed(value)}"
-            for key, value in settings.items()
-            if (settings["method"], key) in varied and value is not None
-        )
-        for settings in flat
-    ]
 
 
 def overview(jobs: Sequence[Job], failed: Sequence[Ended]) -> list[dict[str, Any]]:
