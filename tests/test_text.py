@@ -45,11 +45,23 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
         "not_valid": ["Tasks share examples."],
     }
     lines = text.run_table(summary).splitlines()
-    assert lines.pop(0) == "Not valid: Tasks share examples."
-    assert lines[0].split() == ["task", "examples", "certified", "on", "test", "error", "holdout"]
-    assert lines[1].split() == ["1", "10", "3", "50.00", "%", "90.01", "%"]
+    assert lines.pop(0) == "NOT VALID: Tasks share examples."
+    assert lines[0].split() == [
+        "task",
+        "prior",
+        "examples",
+        "certified",
+        "on",
+        "errors",
+        "test",
+        "error",
+        "error",
+        "<=",
+        "kind",
+    ]
+    assert lines[1].split() == ["1", "10", "3", "1", "50.00", "%", "90.01", "%", "holdout"]
     assert lines[2] == "average accuracy 50.00 %, plasticity 50.00 %, 1 min 30 s"
-    assert "The claim is" not in "".join(lines)
+    assert "hold at once" not in "".join(lines)
 
 
 def a_summary(picked, test_error):

@@ -274,38 +274,47 @@ def bound_text(result: Any, tasks: int, delta: float, task: int | None, *, anyti
     return "\n".join(lines + [f"  {name:<{width}}  {value}" for name, value in terms.items()])
 
 
+HEADS = ("task", "prior examples", "certified on", "picked", "errors", "error <=", "kind")
+"""The columns of the table of a certificate; that of a run has the test error before the last two."""
+
+
+def aligned(rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Rows as lines: the last column begins, the other columns end at the same place; None is a dash."""
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return ["  ".join([*map(str.rjust, row[:-1], widths), row[-1]]) for row in texts]
+
+
+def all_hold(delta: float, when: str = "") -> str:
+    """The sentence under a table of claims: with which probability they hold."""
+    probability = f"With probability at least {confidence(delta)} over the draw of the data"
+    return f"{probability}, all statements {when}hold at once."
+
+
 def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
-    """A finished run as text: a line per task with the claimed bound, the averages, and what the bound means."""
-    tasks, claim, names = summary["tasks"], summary["kind"], Names.from_description(summary)
-    certified = any(claim in row["bounds"] for row in tasks)
-    trained_on = "examples" if all(row["picked"] is None for row in tasks) else "prior examples"
-    rows = [["task", trained_on, "certified on", "picked", "test error", str(claim)]]
-    for row in tasks:
-        task, bound = f"{row['task']}{names.task(row['task'])}", row["bounds"].get(claim)
-        cells = [task, *_examples(row), measured_percent(row["test_error"]), bound and percent(bound)]
-        rows.append(["" if cell is None else str(cell) for cell in cells])
-    filled = [column for column in zip(*rows, strict=True) if any(column[1:])]
-    aligned = [[cell.rjust(max(map(len, column))) for cell in column] for column in filled]
-    lines = [f"Not valid: {reason}" for reason in summary["not_valid"] if claim]
-    lines += [*("  ".join(row) for row in zip(*aligned, strict=True)), averages(summary)]
+    """A finished run as text: a line per task with the claimed bound, the averages, and the other claims."""
+    tasks, kind, names = summary["tasks"], summary["kind"], Names.from_description(summary)
+    rows = [(*HEADS[:-2], "test error", *HEADS[-2:]), *(_task_cells(row, kind, names) for row in tasks)]
+    columns = [column for column in zip(*rows, strict=True) if {*column[1:]} != {None}]
+    lines = [f"NOT VALID: {reason}" for reason in summary["not_valid"] if kind]
+    lines += [*aligned([*zip(*columns, strict=True)]), averages(summary)]
     lines += [remark] if remark else []
-    probability = f"with probability at least {confidence(summary['delta'])} over the draw of the data"
-    if certified and not summary["not_valid"]:
-        lines.append(
-            f"The claim is the column {claim}: {probability}, the true error on every task is at most that."
-        )
-    lines += _beside_claim(tasks, claim)
-    if summary["sentences"]:
-        head = "Claimed as well, all at once:" if certified else f"Claimed, {probability}, all at once:"
-        lines += [head, *summary["sentences"]]
-    return "\n".join(map(names.with_names, lines))
+    lines += summary["sentences"]
+    if not summary["not_valid"] and (summary["sentences"] or any(kind in row["bounds"] for row in tasks)):
+        lines.append(all_hold(summary["delta"]))
+    return "\n".join(map(names.with_names, [*lines, *_beside_claim(tasks, kind)]))
 
 
-def _examples(row: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
-    """The numbers of training-only, certifying and picked examples of a task; None if one does not apply."""
+def _task_cells(row: dict[str, Any], kind: str | None, names: Names) -> list[Any]:
+    """The cells of a task in the table of a run; None if a number does not apply."""
+    counts = [row["prior"], row["n"], row["picked"], row.get("errors_not_picked")]
     if row["picked"] is None:  # trained on all but the withheld examples
-        return row["n"], row.get("holdout", {}).get("n"), None
-    return row["prior"], row["n"], row["picked"]
+        withheld = row.get("holdout", {})
+        counts = [row["n"], withheld.get("n"), None, withheld.get("errors")]
+    bound = row["bounds"].get(kind)
+    claim = [None, None] if bound is None else [percent(bound), kind]
+    task = f"{row['task']}{names.task(row['task'])}"
+    return [task, *counts, measured_percent(row["test_error"]), *claim]
 
 
 def _beside_claim(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str]:

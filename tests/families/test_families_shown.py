@@ -104,13 +104,13 @@ def test_compare_has_the_average_claim(runs, capsys):
     assert "certified forgetting, worst task" in capsys.readouterr().out
 
 
-def test_without_tasks_no_column_is_called_the_claim(tmp_path, capsys):
+def test_without_tasks_no_column_is_a_bound(tmp_path, capsys):
     data = write_data(tmp_path / "mine.npz")
     run = finished_run(tmp_path / "run", data, method="slda", holdout=0.5, claim=["average"], groups=[])
 
     table = run_table(read_json(run / "summary.json"))
-    assert "The claim is the column" not in table
-    assert "Claimed, with probability at least 95 %" in table
+    assert "error <=" not in table
+    assert "With probability at least 95 % over the draw of the data, all statements hold" in table
     (run,) = find_runs([run]).finished()
     assert all(task.bounds == {} for task in run.tasks)
 

@@ -15,7 +15,7 @@ from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
 from cop2l.kernel.options import Options, Refusal
-from cop2l.text import Names, confidence, nothing_picked, percent
+from cop2l.text import HEADS, Names, aligned, all_hold, nothing_picked, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,11 +113,7 @@ class Certificate:
         write_text(folder / form.TEXT_FILE, certificate_text(with_digest({**self.content, "files": files})))
 
     def __str__(self) -> str:
-        rows = [[str(cell) for cell in row] for row in table_cells(self)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        widths[-1] = 0
-        lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
-        return "\n".join([*self._invalid_lines, *lines, *notes(self)])
+        return "\n".join([*self._invalid_lines, *aligned(table_cells(self)), *notes(self)])
 
     @property
     def _invalid_lines(self) -> list[str]:
@@ -195,9 +191,6 @@ def content_of(
     }
 
 
-HEADS = ("task", "prior examples", "certified on", "picked", "errors", "error <=", "kind")
-
-
 def certifying_examples(record: Mapping[str, Any]) -> int:
     """The number of examples of a task that certify it: without its data, those in the memory."""
     return int((record["selected"] or 0) if record["errors_not_picked"] is None else record["n"])
@@ -229,10 +222,7 @@ def notes(certificate: Certificate) -> list[str]:
     options = certificate.options
     lines = [*all_sentences(certificate.statements, certificate.records)]
     when = "of this run, one after each task at most, " if options.anytime else ""
-    lines.append(
-        f"With probability at least {confidence(options.delta)} over the draw of the data, "
-        f"all statements {when}hold at once."
-    )
+    lines.append(all_hold(options.delta, when))
     if any(statement["kind"] == "buffer" for statement in certificate.statements):
         lines.append(FROM_MEMORY)
     if certificate.kind != "holdout":
