@@ -1,7 +1,7 @@
 """The text about bounds, rates and assumptions in everything that cop2l prints, except the verdicts of the kernel."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from typing import Any, NamedTuple
 
@@ -209,27 +209,23 @@ def statement_text(statement: Mapping[str, Any], records: Sequence[Mapping[str, 
 P_VALUE = "The p-value is the probability of so many test errors, or more, if the true error were the claim."
 
 
-def p_value(test_error: float, test_n: int, bound: float) -> float | None:
-    """The probability of at least so many test errors if the true error were the bound; None if they are within the bound."""
-    from cop2l.bounds import binomial_upper_tail
+def tasks_above_claim(rows: Iterable[Mapping[str, Any]], kind: str | None) -> list[tuple[float, str]]:
+    """The p-value and a sentence for each task whose test error is above its claim, the bound of a kind.
 
-    errors = round(test_error * test_n)
-    return binomial_upper_tail(errors, test_n, bound) if errors > test_n * bound else None
-
-
-def above_claim(task: int, test_error: float, test_n: int, bound: float) -> str | None:
-    """The sentence for a test error above its claim, with its p-value; None if it is not above.
-
-    >>> above_claim(2, 0.051, 1000, 0.05)
+    >>> tasks_above_claim([{"task": 2, "test_error": 0.051, "test_n": 1000, "bounds": {"kl": 0.05}}], "kl")[0][1]
     'Task 2: the test error, 5.10 %, is above the claim, 5.01 %: p-value 0.46 (51 of 1000 test examples).'
     """
-    p = p_value(test_error, test_n, bound)
-    if p is None:
-        return None
-    return (
-        f"Task {task}: the test error, {measured_percent(test_error)}, is above the claim, {percent(bound)}:"
-        f" p-value {p:.2g} ({round(test_error * test_n)} of {test_n} test examples)."
-    )
+    from cop2l.bounds import binomial_upper_tail
+
+    above = []
+    for row in rows:
+        rate, n, bound = row["test_error"], row["test_n"] or 0, row["bounds"].get(kind, 1.0)
+        if (errors := round((rate or 0) * n)) > n * bound:
+            p = binomial_upper_tail(errors, n, bound)
+            rates = f"the test error, {measured_percent(rate)}, is above the claim, {percent(bound)}"
+            sentence = f"Task {row['task']}: {rates}: p-value {p:.2g} ({errors} of {n} test examples)."
+            above.append((p, sentence))
+    return above
 
 
 REFUTES = 0.001
@@ -238,12 +234,8 @@ REFUTES = 0.001
 
 def refuted_tasks(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str]:
     """A sentence for each claim that the test part refutes."""
-    tests = [(row["task"], row["test_error"], row["test_n"], row["bounds"].get(claim, 1.0)) for row in rows]
-    chances = [p_value(*test[1:]) for test in tests]
-    sentences = [
-        above_claim(*test) for test, p in zip(tests, chances, strict=True) if p is not None and p <= REFUTES
-    ]
-    return [f"The test part refutes the claim. {sentence}" for sentence in sentences]
+    above = tasks_above_claim(rows, claim)
+    return [f"The test part refutes the claim. {sentence}" for p, sentence in above if p <= REFUTES]
 
 
 def averages(summary: dict[str, Any]) -> str:
@@ -319,15 +311,12 @@ def _task_cells(row: dict[str, Any], kind: str | None, names: Names) -> list[Any
 
 def _beside_claim(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str]:
     """A sentence if nothing was picked, and one for each test error above the claim."""
-    sentences = list[str | None]()
-    if all(row["picked"] is not None for row in rows):
-        sentences.append(nothing_picked(sum(row["n"] for row in rows), sum(row["picked"] for row in rows)))
-    above = [
-        above_claim(row["task"], row["test_error"], row["test_n"], row["bounds"][claim])
-        for row in rows
-        if claim in row["bounds"]
-    ]
-    return [sentence for sentence in (*sentences, *above, P_VALUE if any(above) else None) if sentence]
+    above = [sentence for _, sentence in tasks_above_claim(rows, claim)]
+    sentences = [*above, P_VALUE] if above else []
+    if any(row["picked"] is None for row in rows):
+        return sentences
+    holdout = nothing_picked(sum(row["n"] for row in rows), sum(row["picked"] for row in rows))
+    return [holdout, *sentences] if holdout else sentences
 
 
 ALARM = (

@@ -186,7 +186,7 @@ def test_a_run_says_first_that_it_disowns_its_claim(method, tmp_path, monkeypatc
     )
     assert main(["run", "own.npz", *method, "--out", "run"]) == 0
     out = capsys.readouterr()
-    assert out.out.index("Not valid: ") < out.out.index("certified on")
+    assert out.out.index("NOT VALID: ") < out.out.index("certified on")
     assert "certified error" not in out.out + out.err
     assert json.loads(Path("run/summary.json").read_text())["not_valid"]
     assert main(["show", "run"]) == 0

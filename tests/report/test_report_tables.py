@@ -9,7 +9,6 @@ from synthetic_runs import SHARED, make_run
 from cop2l.errors import UserError
 from cop2l.files import read_json, write_json
 from cop2l.report import comparison, formats
-from cop2l.report.comparison import metric_text
 from cop2l.report.groups import by_benchmark, group, repeated
 from cop2l.report.metric import KINDS, METRICS, bounds_of
 from cop2l.report.runs import find_runs, read_run
@@ -178,9 +177,9 @@ def test_a_kind_that_some_task_lacks_is_no_number(tmp_path):
 
 
 def test_bounds_are_rounded_upwards_and_nothing_is_minus_zero():
-    assert metric_text(0.070001, METRICS["kl"]) == "7.01"
-    assert metric_text(1e-300, METRICS["kl"]) == "0.01"
-    assert metric_text(0.070001, METRICS["accuracy"]) == "7.00"
+    assert METRICS["kl"].text(0.070001) == "7.01"
+    assert METRICS["kl"].text(1e-300) == "0.01"
+    assert METRICS["accuracy"].text(0.070001) == "7.00"
     assert rounded_text(-0.00001, 2, "100") == "0.00"
 
 

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cop2l import console
 from cop2l._version import __version__
@@ -61,7 +61,10 @@ on the true error of every task. Anyone can check the bounds from the certificat
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence."""
+    """A parser that prints its texts as they are written, and an error as one sentence."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with code 2."""
@@ -80,7 +83,6 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         usage="cop2l [-h] [--version] [--debug] COMMAND ...",
         description="\n\n".join([DESCRIPTION, *groups]),
         epilog="'cop2l COMMAND --help' explains a command. Start with: cop2l run digits preset=default",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"cop2l {__version__}")
     top.add_argument("--debug", action="store_true", help="show the traceback of an error")

@@ -20,12 +20,7 @@ examples:
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "commit",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = commands.add_parser("commit", description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("config", metavar="NAME|FILE|DATA", help=CONFIG_HELP)
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes of the configuration")
     parser.add_argument(

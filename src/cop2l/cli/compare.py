@@ -9,9 +9,9 @@ from cop2l.cli.runs import add_runs, find_runs
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "compare",
-        description="Print tables that compare runs. The rows are methods. For one stream, the columns are metrics; for several,"
-        " there is a table for each metric, and its columns are the streams. A cell has mean and standard deviation over the"
-        " seeds; the best is marked.",
+        description="Print tables that compare runs. The rows are methods. For one stream, the columns are metrics;\n"
+        "for several, there is a table for each metric, and its columns are the streams. A cell has mean and\n"
+        "standard deviation over the seeds; the best is marked.",
         epilog="Example: cop2l compare runs/ --metric accuracy preference --format markdown",
     )
     add_runs(parser)

@@ -19,12 +19,7 @@ examples:
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "export",
-        description=TEXT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = commands.add_parser("export", description=TEXT, epilog=EXAMPLES)
     parser.add_argument(
         "source", metavar="RUN", help="a run directory or a saved learner, with a certificate"
     )

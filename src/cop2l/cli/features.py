@@ -19,7 +19,6 @@ def add(commands: Any) -> None:
         "features",
         description="Compute and store the features of a data set by a frozen backbone. Every later run finds them.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "what",

@@ -14,7 +14,6 @@ def add(commands: Any) -> None:
         "init",
         description=DESCRIPTION,
         epilog="Example: cop2l init my-data.csv --out my.toml",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("path", metavar="PATH", help="your data: a file or a folder (docs/data.md)")
     parser.add_argument(

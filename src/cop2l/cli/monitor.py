@@ -25,12 +25,7 @@ examples:
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "monitor",
-        description=TEXT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = commands.add_parser("monitor", description=TEXT, epilog=EXAMPLES)
     parser.add_argument(
         "claim", metavar="CLAIM", help="a certificate, a run (its last certificate), or a bound: 0.05"
     )

@@ -18,12 +18,7 @@ OPTIONS = ("error", "target", "examples", "memory", "tasks", "delta", "anytime",
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "plan",
-        description=TEXT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = commands.add_parser("plan", description=TEXT, epilog=EXAMPLES)
     parser.add_argument(
         "--error", type=float, required=True, metavar="RATE", help="the error rate that you expect"
     )

@@ -34,7 +34,6 @@ def add(commands: Any) -> None:
         description="Learn the tasks of a stream one after the other, and evaluate all tasks so far after each. Certify all\n"
         "tasks after the last one or, with anytime=true, after each. The same command continues a stopped run.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", metavar="NAME|FILE|DATA", help=CONFIG_HELP)
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes of the configuration")

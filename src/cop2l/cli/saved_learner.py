@@ -22,7 +22,6 @@ def add(commands: Any) -> None:
         "learn",
         description="Add a task to a saved learner. A CoP2L learner also issues a new certificate.",
         epilog=LEARN,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _common(parser)
     parser.add_argument(
@@ -48,7 +47,6 @@ def add(commands: Any) -> None:
         "predict",
         description="Predict the class of each example, one per line.",
         epilog=PREDICT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _common(parser)
     parser.add_argument(

@@ -25,7 +25,6 @@ def add(commands: Any) -> None:
         "sweep",
         description="Run every combination of the values in a grid, in local processes or on a Ray cluster.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", metavar="NAME|FILE|DATA", help=CONFIG_HELP)
     parser.add_argument(

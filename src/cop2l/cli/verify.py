@@ -60,12 +60,7 @@ LOAD_NAMES = {"stream_seed": "seed"}
 
 def add(commands: Any) -> None:
     """Add the commands `verify` and `show`."""
-    verify = commands.add_parser(
-        "verify",
-        description=VERIFY,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    verify = commands.add_parser("verify", description=VERIFY, epilog=EXAMPLES)
     verify.add_argument(
         "path",
         metavar="PATH",

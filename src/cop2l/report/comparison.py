@@ -7,9 +7,9 @@ from statistics import fmean
 
 from cop2l.errors import UserError
 from cop2l.report.groups import Benchmark, Group, Spread
-from cop2l.report.metric import SCALES, Metric, test_errors
+from cop2l.report.metric import Metric, test_errors
 from cop2l.report.metric import metric as metric_named
-from cop2l.text import count, percent, rounded_text
+from cop2l.text import count
 
 FAR_BEHIND = 0.5
 """A method did not learn if it has less than this share of the best accuracy, or plasticity, of its stream."""
@@ -17,7 +17,6 @@ NEAR_GUESSING = 1.2
 """A method did not learn if its accuracy is below this multiple of that of a guess."""
 MOST_GAINED = 0.1
 """A forgetting below minus this is never the best: tasks were learned only after their time."""
-DIGITS = {"%": 2, "s": 1, "x": 2, "MB": 0, "examples": 0}
 
 
 @dataclass(frozen=True)
@@ -107,34 +106,12 @@ def column_names(benchmarks: Sequence[Benchmark]) -> tuple[tuple[str, ...], str]
     (('mnist, mlp', 'mnist, cnn'), 'class-incremental, 5 tasks')
     """
     properties = [(b.scenario, b.model, count(b.tasks, "task")) for b in benchmarks]
-    shared = [len(set(column)) == 1 for column in zip(*properties, strict=True)]
+    shared = [texts[0] for texts in zip(*properties, strict=True) if len(set(texts)) == 1]
     names = tuple(
-        ", ".join([b.stream, *(text for text, is_shared in zip(texts, shared, strict=True) if not is_shared)])
+        ", ".join([b.stream, *(text for text in texts if text not in shared)])
         for b, texts in zip(benchmarks, properties, strict=True)
     )
-    common = (
-        [text for text, is_shared in zip(properties[0], shared, strict=True) if is_shared]
-        if properties
-        else []
-    )
-    return names, ", ".join(common)
-
-
-def metric_text(value: float, metric: Metric) -> str:
-    """A number of this metric in its display unit; bounds are rounded upwards.
-
-    >>> from cop2l.report.metric import METRICS
-    >>> metric_text(0.95121, METRICS["accuracy"]), metric_text(0.05121, METRICS["kl"])
-    ('95.12', '5.13')
-    """
-    if metric.certified and metric.unit == "%":
-        return percent(value).removesuffix(" %")
-    return rounded_text(value, DIGITS[metric.unit], SCALES[metric.unit])
-
-
-def written_sd(value: float | None, metric: Metric) -> str:
-    """The deviation behind a mean; empty if there is none."""
-    return "" if value is None else f" ± {rounded_text(value, DIGITS[metric.unit], SCALES[metric.unit])}"
+    return names, ", ".join(shared)
 
 
 def failed_groups(groups: Sequence[Group]) -> list[Group]:
@@ -166,7 +143,7 @@ def _best(cells: Sequence[Cell], metric: Metric) -> list[Cell]:
         return []
     best = (max if metric.better == "higher" else min)(able, key=_worth)
     level = [cell for cell in able if _level(cell, best)]
-    displays = {metric_text(cell.value.mean, metric) for cell in cells}
+    displays = {metric.text(cell.value.mean) for cell in cells}
     return level if len(level) < len(cells) and len(displays) > 1 else []
 
 
@@ -177,7 +154,7 @@ def _worth(cell: Cell) -> float:
 
 def _level(cell: Cell, best: Cell) -> bool:
     """Whether a number looks like the best when displayed, or differs from it by no more than the noise of either."""
-    if metric_text(cell.value.mean, cell.metric) == metric_text(best.value.mean, best.metric):
+    if cell.metric.text(cell.value.mean) == best.metric.text(best.value.mean):
         return True
     return abs(_worth(cell) - _worth(best)) <= min(_noise(cell), _noise(best))
 

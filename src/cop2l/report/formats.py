@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cop2l.errors import unknown
-from cop2l.report.comparison import Cell, Table, metric_text, written_sd
+from cop2l.report.comparison import Cell, Table
 from cop2l.report.groups import not_valid
 
 NOT_VALID = "†"
@@ -134,7 +134,7 @@ def _rows(table: Table, mark: Callable[[str], str], escaped: Callable[[str], str
     def cell_text(cell: Cell | None) -> str:
         if cell is None:
             return escaped("–")
-        number = metric_text(cell.value.mean, cell.metric) + written_sd(cell.value.sd, cell.metric)
+        number = cell.metric.text(cell.value.mean) + cell.metric.sd_text(cell.value.sd)
         number += f" [{cell.value.seeds}]" * (cell.value.seeds < most_seeds) + NOT_VALID * (not cell.valid)
         return mark(escaped(number)) if cell.best else escaped(number)
 

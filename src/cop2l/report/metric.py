@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from cop2l.errors import unknown
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.runs import Run
+from cop2l.text import percent, rounded_text
 
 
 class BoundKind(NamedTuple):
@@ -56,8 +57,8 @@ KINDS = {
 }
 """The kinds of bounds, in the order of tables and figures."""
 
-SCALES = {"%": "100", "s": "1", "x": "1", "MB": "0.000001", "examples": "1"}
-"""The factor from a number of a run to its display unit."""
+UNITS = {"%": ("100", 2), "s": ("1", 1), "x": ("1", 2), "MB": ("0.000001", 0), "examples": ("1", 0)}
+"""The factor from a number of a run to its display unit, and the digits that are displayed."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,22 @@ class Metric:
     of: Callable[[Run], float | None]
     certified: bool = False
     """True for bounds: the bound of a run that is not valid is shown, but is never the best."""
+
+    def text(self, value: float) -> str:
+        """A number in its display unit; bounds are rounded upwards.
+
+        >>> METRICS["accuracy"].text(0.95121), METRICS["kl"].text(0.05121)
+        ('95.12', '5.13')
+        """
+        if self.certified and self.unit == "%":
+            return percent(value).removesuffix(" %")
+        scale, digits = UNITS[self.unit]
+        return rounded_text(value, digits, scale)
+
+    def sd_text(self, value: float | None) -> str:
+        """The deviation behind a mean; empty if there is none."""
+        scale, digits = UNITS[self.unit]
+        return "" if value is None else f" ± {rounded_text(value, digits, scale)}"
 
     def over_seeds(self, group: Group) -> Spread | None:
         """Mean and deviation over the runs of a group; None if a run does not have the number."""

@@ -17,7 +17,7 @@ from cop2l.kernel.form import ASSUMPTIONS
 from cop2l.methods import REMARKS
 from cop2l.report import sentences, theme
 from cop2l.report.certified import LEVEL, certifying_groups, families, task_rows
-from cop2l.report.comparison import Table, column_names, metric_text, tables, written_sd
+from cop2l.report.comparison import Table, column_names, tables
 from cop2l.report.figures import FIGURES
 from cop2l.report.figures.figure import Figure, interactive, rate_text, vega_lite
 from cop2l.report.figures.learning import against
@@ -125,8 +125,8 @@ def _runs(groups: Sequence[Group]) -> Iterator[tuple[Any, ...]]:
                 group.label,
                 run.stream,
                 run.seed,
-                metric_text(run.accuracy, METRICS["accuracy"]),
-                metric_text(run.seconds, METRICS["seconds"]),
+                METRICS["accuracy"].text(run.accuracy),
+                METRICS["seconds"].text(run.seconds),
                 "not valid" if run.not_valid else run.kind or "none",
             )
 
@@ -174,8 +174,6 @@ def _environment() -> Environment:
         ],
         "theme": theme,
         "sentences": sentences,
-        "written": metric_text,
-        "written_sd": written_sd,
     }
     return environment
 

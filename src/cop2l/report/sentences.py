@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from cop2l import text
 from cop2l.certify.bounding import statements
 from cop2l.certify.certificate import read_certificate
 from cop2l.errors import UserError
@@ -12,7 +13,7 @@ from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group, not_valid
 from cop2l.report.metric import KINDS, METRICS, kinds_in
 from cop2l.report.runs import Run
-from cop2l.text import P_VALUE, above_claim, confidence, count, listing, nothing_picked, p_value, percent
+from cop2l.text import P_VALUE, confidence, count, listing, nothing_picked, percent
 
 VOIDS = (
     "The examples are not independent: several pictures of one object, neighbouring moments, copies of a row.",
@@ -147,14 +148,8 @@ def nothing_picked_sentence(group: Group) -> str | None:
 
 def tasks_above_claim(run: Run) -> list[tuple[float, str]]:
     """The p-value and a sentence for each task of a run whose test error is above its claim."""
-    tasks = []
-    for task in run.tasks:
-        if run.kind not in task.bounds or task.test_error is None or task.test_n is None:
-            continue
-        numbers = (task.test_error, task.test_n, task.bounds[run.kind])
-        if (p := p_value(*numbers)) is not None:
-            tasks.append((p, run.names.with_names(above_claim(task.task, *numbers) or "")))
-    return tasks
+    above = text.tasks_above_claim(map(vars, run.tasks), run.kind)
+    return [(p, run.names.with_names(sentence)) for p, sentence in above]
 
 
 def exceeded_sentence(group: Group) -> str | None:

@@ -33,20 +33,21 @@ def matrix(groups: Sequence[Group]) -> Figure | None:
     panels, table = [], []
     for group in groups:
         rows = [
-            {"after": s, "task": t, **_cell(spread(run.matrix[s - 1][t - 1] for run in group.runs))}
+            {"after task": s, "task": t, **_cell(spread(run.matrix[s - 1][t - 1] for run in group.runs))}
             for s in range(1, group.benchmark.tasks + 1)
             for t in range(1, s + 1)
         ]
         numbered = group.benchmark.tasks <= MOST_NUMBERED
-        titles, height = ("task", "after task"), 200 if numbered else 260
-        chart = partial(_heat_map, rows, "task", "after", titles, numbered=numbered, height=height)
+        height = 200 if numbered else 260
+        chart = partial(_heat_map, rows, "task", "after task", numbered=numbered, height=height)
         final = rate_text(spread(run.accuracy for run in group.runs))
         description = (
             f"{group.label}: accuracy on each task after each task; average after the last {final} %."
         )
         panels.append(Panel(group.label, chart, description))
         table += [
-            (group.label, group.task(row["after"]), group.task(row["task"]), row["accuracy"]) for row in rows
+            (group.label, group.task(row["after task"]), group.task(row["task"]), row["accuracy"])
+            for row in rows
         ]
     return Figure(
         "matrix",
@@ -136,18 +137,20 @@ def classes(groups: Sequence[Group]) -> Figure | None:
     for group in shown:
         class_names = group.runs[0].class_names
         rows = [
-            {"after": s, "class": class_names[c] if c < len(class_names) else c, **_cell(value)}
+            {"after task": s, "class": class_names[c] if c < len(class_names) else c, **_cell(value)}
             for s in range(1, group.benchmark.tasks + 1)
             for c, value in _class_spreads(group, s - 1).items()
         ]
         number = len({row["class"] for row in rows})
-        titles, height = ("after task", "class"), min(420, 18 * number + 20)
-        chart = partial(_heat_map, rows, "after", "class", titles, numbered=False, height=height)
+        height = min(420, 18 * number + 20)
+        chart = partial(_heat_map, rows, "after task", "class", numbered=False, height=height)
         description = (
             f"{group.label}: accuracy of {number} classes after each of {group.benchmark.tasks} tasks."
         )
         panels.append(Panel(group.label, chart, description))
-        table += [(group.label, group.task(row["after"]), str(row["class"]), row["accuracy"]) for row in rows]
+        table += [
+            (group.label, group.task(row["after task"]), str(row["class"]), row["accuracy"]) for row in rows
+        ]
     return Figure(
         "classes",
         "Accuracy of each class as tasks arrive",
@@ -245,27 +248,15 @@ def _cell(value: Spread) -> dict[str, Any]:
 
 
 def _heat_map(
-    rows: Sequence[dict[str, Any]],
-    x: str,
-    y: str,
-    titles: tuple[str, str | None],
-    *,
-    numbered: bool,
-    height: int,
+    rows: Sequence[dict[str, Any]], x: str, y: str, *, numbered: bool, height: int
 ) -> dict[str, Any]:
     """A heat map in one colour; its opacity is the accuracy, so it reads on light and on dark ground."""
     import altair as alt
 
-    x_title, y_title = titles
     base = alt.Chart({"values": list(rows)}).encode(
-        x=alt.X(
-            f"{x}:O", title=x_title, sort=None, axis=alt.Axis(labelOverlap=True, ticks=False, domain=False)
-        ),
-        y=alt.Y(f"{y}:O", title=y_title, sort=None, axis=alt.Axis(labelOverlap=True, labelLimit=110)),
-        tooltip=[
-            *(alt.Tooltip(f"{name}:O", title=title or name) for name, title in ((x, x_title), (y, y_title))),
-            alt.Tooltip("accuracy:N", title="accuracy, %"),
-        ],
+        x=alt.X(f"{x}:O", sort=None, axis=alt.Axis(labelOverlap=True, ticks=False, domain=False)),
+        y=alt.Y(f"{y}:O", sort=None, axis=alt.Axis(labelOverlap=True, labelLimit=110)),
+        tooltip=[f"{x}:O", f"{y}:O", alt.Tooltip("accuracy:N", title="accuracy, %")],
     )
     shade = alt.Scale(type="pow", exponent=2, domain=[0, 1], range=[0.05, 0.95])
     cells = base.mark_rect(color=theme.colour("accent"), stroke=theme.colour("ground"), strokeWidth=1).encode(
