@@ -1,21 +1,13 @@
 """Permuted and rotated domains: the same classes in every task, and another view of the pictures."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
-from cop2l.streams.scenarios import (
-    Labelled,
-    LazyTasks,
-    Prepare,
-    Split,
-    describe,
-    shuffled_order,
-    task_groups,
-    task_sequence,
-)
+from cop2l.streams.scenarios import Labelled, Prepare, Split, lazy_stream, shuffled_order, task_sequence
 from cop2l.streams.task import Stream
 
 IMAGES = ("shared", "disjoint")
@@ -58,24 +50,23 @@ def domain_stream(
         detail["angles"] = [angles[t] for t in sequence]
         prepare = [Rotated(data.prepare, angle, data.x.shape[2]) for angle in detail["angles"]]
     rows = [np.arange(len(data.x))] * tasks
-    test_rows = [np.arange(len(data.x_test))] * tasks
     if images == "disjoint":
         parts = np.array_split(shuffled_order(seed, "disjoint images", n=len(data.x)), tasks)
         rows = [np.sort(parts[t]) for t in sequence]
-    numbers = range(1, tasks + 1)
-    return Stream(
-        name=f"{kind}-{data.name}",
-        scenario="domain-incremental",
-        train=LazyTasks(data.x, data.y, rows, prepare, numbers),
-        test=LazyTasks(data.x_test, data.y_test, test_rows, prepare, numbers),
-        classes=data.classes,
+    stream = lazy_stream(
+        data,
+        "domain-incremental",
+        split,
         heads=(tuple(range(data.classes)),) * tasks,
-        groups=task_groups(data.group, rows),
-        test_groups=task_groups(data.group_test, test_rows),
+        train=rows,
+        test=[np.arange(len(data.x_test))] * tasks,
+        prepare=prepare,
+    )
+    return replace(
+        stream,
+        name=f"{kind}-{data.name}",
         not_valid=(SHARED,) if images == "shared" and tasks > 1 else (),
-        description=describe(data, "domain-incremental", tasks, split)
-        | {"domains": kind, "images": images, "seed": seed}
-        | detail,
+        description=stream.description | {"domains": kind, "images": images, "seed": seed} | detail,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cop2l.errors import UserError
 from cop2l.streams.encoding import TEXT_SIZE, Declared, Encoder, Rows, name_list
-from cop2l.streams.own import TEST_SHARE, class_numbers, from_parts, prepare_part
+from cop2l.streams.own import TEST_SHARE, checked_part, class_numbers, from_parts, preparation
 from cop2l.streams.pictures import Pictures, class_folders, from_folders, picture_files
 from cop2l.streams.scenarios import Labelled
 from cop2l.streams.tables import SUFFIXES, Columns, Part, from_frame, from_table, is_table, read_table
@@ -102,8 +102,8 @@ def examples(
             part = part._replace(x=encoder(part.x))
     if isinstance(part.x, Pictures) and len(shape) == 3:
         part = part._replace(x=Pictures(part.x.sources, "L" if shape[0] == 1 else "RGB").array(shape[2]))
-    x, y, groups = prepare_part(title, part)
-    return x, None if y is None else class_numbers(y, names), groups, part.domain
+    x, y, domain, groups, _ = checked_part(title, part, labels=False)
+    return preparation(x)(x), None if y is None else class_numbers(y, names), groups, domain
 
 
 def read_columns(path: Path, columns: Columns | None = None) -> Stored:

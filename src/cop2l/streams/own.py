@@ -99,19 +99,16 @@ def from_parts(
     description: dict[str, Any],
 ) -> Labelled:
     """The user's data after all checks, with labels from 0."""
+    train = checked_part(name, train)
     domains = _domain_names(name, train, task_order)
     description |= {"label_set": FOUND_IN_DATA if classes is None else "given"}
     if test is None:
-        _check_lengths(name, train)
-        train_rows, test_rows = hold_out(len(train.y), test_share, seed)
-        train, test = _take_rows(train, train_rows), _take_rows(train, test_rows)
+        train, test = (_take_rows(train, rows) for rows in hold_out(len(train.y), test_share, seed))
         description |= {"test_share": test_share, "seed": seed}
-    for part in (train, test):
-        _check_lengths(name, part)
+    else:
+        test = checked_part(name, test)
     names = class_names(train.y, classes)
-    y, y_test = (class_numbers(part.y, names) for part in (train, test))
-    x, prepare = _inputs(name, train.x)
-    x_test, _ = _inputs(name, test.x)
+    x, x_test = train.x, test.x
     if not isinstance(x, Pictures | Rows) and (x.shape[1:], x.dtype) != (x_test.shape[1:], x_test.dtype):
         raise UserError(
             f"The training inputs of {name} are {tuple(x.shape[1:])} {x.dtype} and the test inputs "
@@ -119,21 +116,20 @@ def from_parts(
         )
     if (train.domain is None) != (test.domain is None):
         raise UserError(f"Only one part of {name} has domains; give the domains of both parts.")
-    domain, domain_test = (_domain_places(name, part.domain, domains) for part in (train, test))
     return Labelled(
         name,
         x,
-        y,
+        class_numbers(train.y, names),
         x_test,
-        y_test,
+        class_numbers(test.y, names),
         names,
         tasks=usual_tasks(len(names)),
-        prepare=prepare,
-        domain=domain,
-        domain_test=domain_test,
+        prepare=preparation(x),
+        domain=_domain_places(name, train.domain, domains),
+        domain_test=_domain_places(name, test.domain, domains),
         domain_names=domains,
-        group=_group_names(train.groups),
-        group_test=_group_names(test.groups),
+        group=train.groups,
+        group_test=test.groups,
         description=description,
     )
 
@@ -160,31 +156,37 @@ def usual_tasks(classes: int) -> int:
     return max((t for t in range(1, classes // 2 + 1) if classes % t == 0), default=1)
 
 
-def _numpy(values: Any) -> Any:
-    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+def checked_part(name: str, part: Part, *, labels: bool = True) -> Part:
+    """The part with its inputs as a stream stores them, and with arrays of labels, domains, groups and order.
 
-
-def _take_rows(part: Part, rows: np.ndarray) -> Part:
-    x, *columns = part
-    stored = isinstance(x, Pictures | Rows) or hasattr(x, "shape")
-    return Part(
-        take_rows(x if stored else np.asarray(x), rows),
-        *(None if values is None else np.asarray(_numpy(values))[rows] for values in columns),
-    )
-
-
-def _check_lengths(name: str, part: Part) -> None:
-    if part.x is None or part.y is None:
+    Without `labels`, it need not have any.
+    """
+    if part.x is None or (labels and part.y is None):
         raise UserError(f"Give both inputs and labels of each part of {name}.")
-    if any(getattr(values, "shape", None) == () for values in part):
+    y, domain, groups, order = (None if column is None else _array(column) for column in part[1:])
+    if y is not None and y.ndim == 0:
         raise UserError(f"{name} has a single value in place of an array; give one row per example.")
+    domain, groups = (
+        None if column is None else np.array([str(value) for value in column]) for column in (domain, groups)
+    )
+    part = Part(_inputs(name, part.x), y, domain, groups, order)
     columns = {"inputs": part.x, "labels": part.y, "domains": part.domain, "groups": part.groups}
     lengths = {title: len(values) for title, values in columns.items() if values is not None}
     if len(set(lengths.values())) != 1:
         numbers = ", ".join(f"{length} {title}" for title, length in lengths.items())
         raise UserError(f"{name} has {numbers}; give one of each per example.")
-    if not len(part.y):
+    if labels and not len(part.x):
         raise UserError(f"{name} has a part without examples; give at least one example.")
+    return part
+
+
+def _array(values: Any) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+
+
+def _take_rows(part: Part, rows: np.ndarray) -> Part:
+    x, *columns = part
+    return Part(take_rows(x, rows), *(None if column is None else column[rows] for column in columns))
 
 
 def class_names(y: Any, classes: int | Sequence[Any] | None) -> tuple[str, ...]:
@@ -223,7 +225,7 @@ def class_numbers(y: Any, names: Sequence[str]) -> np.ndarray:
 
 def _label_texts(labels: Any) -> tuple[list[str], np.ndarray]:
     """The distinct labels as texts (whole numbers in digits), and the index of each label among them."""
-    values = np.asarray(_numpy(labels))
+    values = _array(labels)
     if values.dtype == object and all(isinstance(value, str) for value in values.ravel().tolist()):
         values = values.astype(str)
     wrong_labels = UserError("Give one label per example, a whole number or a name, and none missing.")
@@ -244,24 +246,14 @@ def _label_texts(labels: Any) -> tuple[list[str], np.ndarray]:
     ], places
 
 
-def prepare_part(name: str, part: Part) -> tuple[Any, Any, Any]:
-    """The prepared inputs of a part, its labels or None, and its groups or None."""
-    x, prepare = _inputs(name, part.x)
-    if part.y is not None:
-        _check_lengths(name, part._replace(x=x))
-    return prepare(x), part.y, part.groups
-
-
-def _inputs(name: str, x: Any) -> tuple[Any, Prepare]:
-    """The inputs in the form that a stream stores, and their preparation."""
-    if isinstance(x, Pictures):
-        return x, Scaled()
-    if isinstance(x, Rows):
-        return x, identity
+def _inputs(name: str, x: Any) -> Any:
+    """The inputs in the form that a stream stores: bytes of pictures, or finite numbers in float32."""
+    if isinstance(x, Pictures | Rows):
+        return x
     if isinstance(x, torch.Tensor):
         x = x.detach().cpu()
         if x.dtype == torch.float32:
-            return _finite(name, x), identity
+            return _finite(name, x)
         x = x.to(torch.float32).numpy() if x.dtype == torch.bfloat16 else x.numpy()
     x = x if isinstance(x, np.ndarray) else np.asarray(x)
     if x.ndim < 2 or x.dtype.kind not in "biuf":
@@ -269,8 +261,17 @@ def _inputs(name: str, x: Any) -> tuple[Any, Prepare]:
     if x.dtype == np.uint8 and x.ndim in (3, 4):
         x = x[:, None] if x.ndim == 3 else x
         channels_last = x.shape[1] not in (1, 3) and x.shape[3] in (1, 3)
-        return x.transpose(0, 3, 1, 2) if channels_last else x, Scaled()
-    return _finite(name, x.astype(np.float32, copy=False)), identity
+        return x.transpose(0, 3, 1, 2) if channels_last else x
+    return _finite(name, x.astype(np.float32, copy=False))
+
+
+def preparation(x: Any) -> Prepare:
+    """The preparation of stored inputs, for a model: pictures are scaled to [-1, 1]."""
+    return (
+        Scaled()
+        if isinstance(x, Pictures) or (isinstance(x, np.ndarray) and x.dtype == np.uint8)
+        else identity
+    )
 
 
 def _finite(name: str, x: Any) -> Any:
@@ -281,14 +282,6 @@ def _finite(name: str, x: Any) -> Any:
     return x
 
 
-def _group_names(groups: Any) -> np.ndarray | None:
-    return None if groups is None else np.array([str(name) for name in _numpy(groups)])
-
-
-def _domain_texts(domain: Any) -> list[str]:
-    return [str(value) for value in np.asarray(_numpy(domain)).tolist()]
-
-
 def _domain_names(name: str, train: Part, task_order: Sequence[Any] | None) -> tuple[str, ...]:
     """The domains in order: as listed, as the column of order says, or as they first appear."""
     if train.domain is None:
@@ -297,11 +290,9 @@ def _domain_names(name: str, train: Part, task_order: Sequence[Any] | None) -> t
                 f"task_order orders domains, but {name} has none; name the domain of each row with domain=."
             )
         return ()
-    texts = _domain_texts(train.domain)
-    names = list(dict.fromkeys(texts))
+    names = list(dict.fromkeys(train.domain.tolist()))
     if train.order is not None:
-        values = np.asarray(texts)
-        names.sort(key=lambda domain: train.order[values == domain].min())
+        names.sort(key=lambda domain: train.order[train.domain == domain].min())
     if task_order is None:
         return tuple(names)
     order = [str(domain) for domain in task_order]
@@ -310,15 +301,14 @@ def _domain_names(name: str, train: Part, task_order: Sequence[Any] | None) -> t
     return tuple(order)
 
 
-def _domain_places(name: str, domain: Any, names: tuple[str, ...]) -> np.ndarray | None:
+def _domain_places(name: str, domain: np.ndarray | None, names: tuple[str, ...]) -> np.ndarray | None:
     """The index of each example's domain in the names of the domains."""
     if domain is None:
         return None
     places = {text: place for place, text in enumerate(names)}
-    texts = _domain_texts(domain)
-    if unknown_domains := [text for text in texts if text not in places]:
+    if unknown_domains := sorted(set(domain.tolist()) - set(names)):
         raise UserError(
             f"The test part of {name} has the domain {unknown_domains[0]!r}, which the training part does not have; remove its"
             " examples."
         )
-    return np.array([places[text] for text in texts])
+    return np.array([places[text] for text in domain.tolist()])

@@ -10,7 +10,7 @@ from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
 from cop2l.streams.encoding import Encoder, Rows
 from cop2l.streams.pictures import Pictures
-from cop2l.streams.task import SCENARIOS, Stream, Task, fingerprint, take_rows
+from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task, fingerprint, take_rows
 from cop2l.streams.withhold import prior_rows
 
 Prepare = Callable[[Any], Any]
@@ -182,24 +182,50 @@ def split_into_tasks(
         if scenario == "domain-incremental":
             data, heads = _number_within_tasks(data, heads)
     _refuse_empty_tasks(data.name, train)
+    description: dict[str, Any] = {"task_names": list(names)} if names else {}
     prepare: Prepare = data.prepare
-    description = describe(data, scenario, len(train), split)
     if isinstance(data.x, Rows):
         prior_part = take_rows(data.x, train[0][prior_rows(len(train[0]), *prior)]) if prior else None
         prepare = Encoder.fit(data.name, [data.x, data.x_test], prior_part)
-        description["inputs"] = {**description["inputs"], "columns": prepare.columns}
-    numbers = range(1, len(train) + 1)
+        description["inputs"] = {**data.description["inputs"], "columns": prepare.columns}
+    stream = lazy_stream(
+        data, scenario, split, heads=heads, train=train, test=test, prepare=(prepare,) * len(heads)
+    )
+    return replace(stream, task_names=names, description=stream.description | description)
+
+
+def lazy_stream(
+    data: Labelled,
+    scenario: Scenario,
+    split: Split,
+    *,
+    heads: tuple[tuple[int, ...], ...],
+    train: Sequence[np.ndarray],
+    test: Sequence[np.ndarray],
+    prepare: Sequence[Prepare],
+) -> Stream:
+    """The stream whose tasks have these rows of the training and of the test part, and its description."""
+    numbers = range(1, len(heads) + 1)
     return Stream(
         name=data.name,
         scenario=scenario,
-        train=LazyTasks(data.x, data.y, train, (prepare,) * len(train), numbers),
-        test=LazyTasks(data.x_test, data.y_test, test, (prepare,) * len(train), numbers),
+        train=LazyTasks(data.x, data.y, train, prepare, numbers),
+        test=LazyTasks(data.x_test, data.y_test, test, prepare, numbers),
         classes=data.classes,
         heads=heads,
-        task_names=names,
-        groups=task_groups(data.group, train),
-        test_groups=task_groups(data.group_test, test),
-        description=description | ({"task_names": list(names)} if names else {}),
+        groups=() if data.group is None else tuple(data.group[rows] for rows in train),
+        test_groups=() if data.group_test is None else tuple(data.group_test[rows] for rows in test),
+        description=data.description
+        | {
+            "name": data.name,
+            "scenario": scenario,
+            "tasks": len(heads),
+            "class_seed": split.get("class_seed"),
+            "order": split.get("order"),
+            "order_seed": split.get("order_seed"),
+            "class_names": list(data.names),
+            "fingerprint": data.description.get("fingerprint") or data.fingerprints(),
+        },
     )
 
 
@@ -277,22 +303,3 @@ def _number_within_tasks(
         description=data.description | {"task_classes": [list(group) for group in groups]},
     )
     return renumbered, (tuple(range(size)),) * len(groups)
-
-
-def task_groups(names: np.ndarray | None, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The groups of each task's examples; empty if the data has no groups."""
-    return () if names is None else tuple(names[part] for part in rows)
-
-
-def describe(data: Labelled, scenario: str, tasks: int, split: Split) -> dict[str, Any]:
-    """The description of the stream, with the fingerprints of the stored data."""
-    return data.description | {
-        "name": data.name,
-        "scenario": scenario,
-        "tasks": tasks,
-        "class_seed": split.get("class_seed"),
-        "order": split.get("order"),
-        "order_seed": split.get("order_seed"),
-        "class_names": list(data.names),
-        "fingerprint": data.description.get("fingerprint") or data.fingerprints(),
-    }
