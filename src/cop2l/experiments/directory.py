@@ -42,7 +42,7 @@ from cop2l.files import (
     write_json,
     write_lines,
 )
-from cop2l.methods.protocol import Method
+from cop2l.methods.base import Method
 
 WRITTEN_BEFORE_CONFIG = ("lock", ENVIRONMENT, "error.txt")
 

@@ -18,7 +18,7 @@ from cop2l.experiments.options import CERTIFIES_ITSELF
 from cop2l.kernel.building import DEFAULT_PRIOR_SHARE
 from cop2l.kernel.options import PRIOR, Refusal
 from cop2l.kernel.options import Options as KernelOptions
-from cop2l.methods.protocol import Method
+from cop2l.methods.base import Method
 from cop2l.streams.task import Stream
 from cop2l.streams.withhold import withhold
 from cop2l.text import Names, short_name

@@ -32,7 +32,7 @@ from cop2l.experiments.learners import (
 )
 from cop2l.experiments.records import COUNTS, Record, Summary, TaskRow, Withheld, as_json
 from cop2l.kernel.samples import blocks_of
-from cop2l.methods.protocol import Method
+from cop2l.methods.base import Method
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold, withhold_groups
 from cop2l.text import Names, refuted_tasks

@@ -17,8 +17,7 @@ from cop2l.experiments.records import ENVIRONMENT, RECORDS
 from cop2l.files import last_complete, read_json, recover, replace_folder, write_array, write_json, write_text
 from cop2l.kernel.exported import EXPORT
 from cop2l.methods import METHODS, method
-from cop2l.methods.base import SAVED_METHOD, Learner, read_state
-from cop2l.methods.protocol import Method
+from cop2l.methods.base import SAVED_METHOD, Learner, Method, read_state
 from cop2l.streams.files import examples
 from cop2l.text import Names, short_name
 

@@ -171,11 +171,7 @@ def _take_evenly(data: Labelled, limit: int | None) -> Labelled:
         return data
     sizes = ((n, min(n, limit)) for n in (len(data.y), len(data.y_test)))
     train, test = (np.arange(size) * n // max(size, 1) for n, size in sizes)
-    x, x_test = (
-        Pictures([x.sources[int(row)] for row in rows]) if isinstance(x, Pictures) else x[rows]
-        for x, rows in ((data.x, train), (data.x_test, test))
-    )
-    return replace(data, x=x, y=data.y[train], x_test=x_test, y_test=data.y_test[test])
+    return replace(data, x=data.x[train], y=data.y[train], x_test=data.x_test[test], y_test=data.y_test[test])
 
 
 def _read_shard(path: Path, rows: int) -> np.ndarray | None:

@@ -8,9 +8,9 @@ from cop2l.errors import UserError, unknown
 from cop2l.plugins import imported, installed_names
 
 if TYPE_CHECKING:
-    from cop2l.methods.protocol import Method
+    from cop2l.methods.base import Method
 
-SHARED = ("base", "buffer", "frozen", "protocol", "representation", "sgd")
+SHARED = ("base", "buffer", "frozen", "representation", "sgd")
 """The files of this folder that are not methods; every other file is a method of that name."""
 BUILTIN = {"cop2l": "cop2l.certify.learner"} | {
     file.name: f"cop2l.methods.{file.name}" for file in iter_modules(__path__) if file.name not in SHARED

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cop2l.certify.inputs import by_name, check_finite, features, labelled, labels, wrong_shape
+from cop2l.certify.learner import CoP2L
 from cop2l.console import Progress, progress_display
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
@@ -367,3 +368,7 @@ def read_state(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.exists():
         raise UserError(f"There is no saved method in {folder}; give the folder that save() wrote.")
     return read_tensors(path)
+
+
+Method = CoP2L | Learner
+"""CoP2L, or a baseline: both have model, options, tasks_seen, memory_used, learn, predict, save, restore and load."""

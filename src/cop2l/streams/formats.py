@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -105,34 +105,27 @@ def unpickle(file: Path) -> dict[Any, Any]:
 class _RestrictedUnpickler(pickle.Unpickler):
     """Builds arrays of numbers, and refuses all other classes and functions."""
 
+    constructors: ClassVar[dict[str, Callable[..., Any]]] = {
+        "numpy.core.multiarray._reconstruct": lambda _, shape, code: np.ndarray(shape, _number_type(code)),
+        "numpy.ndarray": np.ndarray,
+        "numpy.dtype": lambda code, *_: _number_type(code),
+        "_codecs.encode": lambda text, _: text.encode("latin1"),
+    }
+
     def find_class(self, module: str, name: str) -> Any:
-        constructors = {
-            ("multiarray", "_reconstruct"): _empty_array,
-            ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): _number_type,
-            ("_codecs", "encode"): lambda text, _: text.encode("latin1"),
-        }
-        # Old and new versions of numpy name this module differently.
-        place = "multiarray" if module in ("numpy.core.multiarray", "numpy._core.multiarray") else module
-        if (place, name) not in constructors:
-            raise UserError(
-                f"A data file asks for {module}.{name}, which no CIFAR file does; do not use this file."
-            )
-        return constructors[place, name]
+        path = f"{module}.{name}".replace("numpy._core", "numpy.core")  # the name in new versions of numpy
+        if path not in self.constructors:
+            raise UserError(f"A data file asks for {path}, which no CIFAR file does; do not use this file.")
+        return self.constructors[path]
 
 
-def _empty_array(_: type, shape: tuple[int, ...], code: Any) -> np.ndarray:
-    return np.ndarray(shape, _number_type(code))
-
-
-def _number_type(code: Any, *_: Any) -> np.dtype:
-    text = code.decode("latin1") if isinstance(code, bytes) else code
-    kind = np.dtype(text)
+def _number_type(code: str | bytes) -> np.dtype:
+    kind = np.dtype(code.decode("latin1") if isinstance(code, bytes) else code, copy=True)
     if kind.kind not in "biuf":
         raise UserError(
             "A data file holds an array of objects, which no CIFAR file does; do not use this file."
         )
-    return np.dtype(text, copy=True)
+    return kind
 
 
 def wnids(folder: Path) -> tuple[str, ...]:

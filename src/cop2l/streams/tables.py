@@ -342,21 +342,19 @@ def _single_input(column: Any, name: str, file: Path | str) -> Any:
 def value_form(kind: Any) -> str:
     """The form of a column's values, by their type: numbers, arrays, pictures, text, empty or other."""
     types = _pyarrow().types
-    if types.is_null(kind):
-        return "empty"
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind):
-        return "numbers"
-    if (
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_string_view(kind)
-        or types.is_dictionary(kind)
-    ):
-        return "text"
-    encoded = types.is_struct(kind) and "bytes" in {field.name for field in kind}
-    if encoded or types.is_binary(kind) or types.is_large_binary(kind):
-        return "pictures"
-    return "arrays" if _is_list(kind) or hasattr(kind, "storage_type") else "other"
+    forms = {
+        "empty": (types.is_null,),
+        "numbers": (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal),
+        "text": (types.is_string, types.is_large_string, types.is_string_view, types.is_dictionary),
+        "pictures": (types.is_binary, types.is_large_binary, _is_encoded),
+        "arrays": (_is_list, lambda kind: hasattr(kind, "storage_type")),
+    }
+    return next((form for form, checks in forms.items() if any(check(kind) for check in checks)), "other")
+
+
+def _is_encoded(kind: Any) -> bool:
+    """Whether a type is that of pictures in the datasets library."""
+    return _pyarrow().types.is_struct(kind) and "bytes" in {field.name for field in kind}
 
 
 def _is_list(kind: Any) -> bool:
