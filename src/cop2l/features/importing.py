@@ -1,6 +1,5 @@
 """Importing features that were computed elsewhere."""
 
-import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -68,19 +67,20 @@ def names_from_file(
     >>> names_from_file(Path("fashion-mnist-dinov2-vits14-70.npz"))
     ('fashion-mnist', 'dinov2-vits14', 70)
     """
-    match = re.fullmatch(r"(?P<names>.+)-(?P<size>\d+)", path.stem)
-    names = match["names"] if match else path.stem
-    if match:
-        size = size or int(match["size"])
-    for name in (backbone,) if backbone else sorted(_backbone_names(), key=len, reverse=True):
-        if names.endswith(f"-{name}"):
-            backbone, dataset = name, dataset or names.removesuffix(f"-{name}")
+    names, _, digits = path.stem.rpartition("-")
+    if not digits.isdecimal():
+        names, digits = path.stem, "0"
+    size = size or int(digits)
+    known_names = [backbone] if backbone else sorted(_backbone_names(), key=len, reverse=True)
+    if ending := next((name for name in known_names if names.endswith(f"-{name}")), None):
+        backbone, dataset = ending, dataset or names.removesuffix(f"-{ending}")
     if dataset and not backbone and names.startswith(f"{dataset}-"):
         backbone = names.removeprefix(f"{dataset}-")
-    missing = [o for o, v in (("--dataset", dataset), ("--backbone", backbone), ("--size", size)) if not v]
-    if missing or dataset is None or backbone is None or size is None:
+    if not (dataset and backbone and size):
+        parts = {"--dataset": dataset, "--backbone": backbone, "--size": size}
         raise UserError(
-            f"The name {path.name!r} does not say what the file holds; add {' and '.join(missing)}, "
+            f"The name {path.name!r} does not say what the file holds; add "
+            f"{' and '.join(option for option, value in parts.items() if not value)}, "
             "or call it <dataset>-<backbone>-<px>.npz."
         )
     return dataset, backbone, size
