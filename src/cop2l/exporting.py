@@ -23,7 +23,7 @@ from cop2l.kernel.building import parameter_location, stored_tensors
 from cop2l.kernel.exact import digest, withheld_rows
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, FORMAT, NOT_RECOUNTED, PROGRAMS, VERSION, WEIGHTS
 from cop2l.kernel.form import TEXT_FILE, read_certificate
-from cop2l.kernel.learning import SET_NAMES, Sets
+from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict
@@ -105,8 +105,9 @@ def _write(
     write_bytes(new / PROGRAMS[kind], exported.content)
     counted = None
     if data is not None or kind == "onnx":
-        samples, sets = _samples(certificate, data), stored_sets(certificate)
-        options = certificate["options"]
+        samples, options = _samples(certificate, data), certificate["options"]
+        is_holdout = options.kind == "holdout"
+        sets = [Sets() for _ in certificate["records"]] if is_holdout else learner.engine.sets
         records, statements = recount_errors(exported.logits, certificate, options, sets, samples, repeats)
         counted = {"run_by": exported.run_by, "records": records, "statements": statements}
     content = {
@@ -163,18 +164,6 @@ def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
         if len(y) != record["rows"] or fingerprint(len(y), blocks_of(x, y), column) != record["fingerprint"]:
             raise UserError(f"The data of task {record['task']} is not what the certificate was counted on.")
     return samples
-
-
-def stored_sets(certificate: Mapping[str, Any]) -> list[Sets]:
-    """The sets of each task; empty ones for a hold-out certificate."""
-    records, sets = certificate["records"], []
-    if certificate["options"].kind == "holdout":
-        return [Sets() for _ in records]
-    tensors = stored_tensors(certificate["folder"] / "sets.safetensors")
-    for record in records:
-        rows: dict[str, Any] = {name: tensors[f"{record['task']}/{name}"].numpy() for name in SET_NAMES}
-        sets.append(Sets(**rows, iterations=record["iterations"], stopped=record["stopped"]))
-    return sets
 
 
 def recount_errors(

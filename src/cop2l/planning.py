@@ -1,6 +1,7 @@
 """Predicts which bound to expect, and how much data and memory a target needs."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -48,14 +49,13 @@ class Plan:
         return {(row.kind, row.data): row for row in self.rows}[kind, data]
 
     def __str__(self) -> str:
-        lines = [f"{'kind':<11}{'its data':<9}{'examples':>11}{'certify':>11}{'memory':>11}{'error <=':>10}"]
+        table = [("kind", "its data", "examples", "certify", "memory", "error <=")]
         for row in self.rows:
             numbers = (row.examples, row.certify, row.memory)
-            cells = ["-" if value is None else f"{value:,}".replace(",", " ") for value in numbers]
+            n, certify, memory = ("-" if size is None else f"{size:,}".replace(",", " ") for size in numbers)
             bound = "-" if row.bound is None else percent(row.bound)
-            lines.append(
-                f"{row.kind:<11}{row.data:<9}" + "".join(f"{cell:>11}" for cell in cells) + f"{bound:>10}"
-            )
+            table.append((row.kind, row.data, n, certify, memory, bound))
+        lines = ["{:<11}{:<9}{:>11}{:>11}{:>11}{:>10}".format(*cells) for cells in table]
         tasks, delta, error = (self.question[name] for name in ("tasks", "delta", "error"))
         when = "after any task" if self.question["anytime"] else "after the last of a fixed number"
         subject = f"all {tasks} tasks at once, {when}" if tasks > 1 else "one task"
@@ -161,16 +161,10 @@ def _row(question: dict[str, Any], kind: str, has_data: bool) -> Row:
 
 
 def _least(is_enough: Callable[[int], bool]) -> int | None:
-    """A number that is enough, while the one before it is not, by bisection; None if 10^9 is not enough.
+    """A number that is enough, while the one before it is not; None if 10^9 is not enough.
 
     Expected counts are rounded up, so that bounds are not quite monotone: a smaller number may be enough, too.
     """
-    low, high = 0, 1
-    while not is_enough(high):
-        if high == LARGEST:
-            return None
-        low, high = high, min(2 * high, LARGEST)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-    return high
+    sizes = [*(2**power for power in range(30)), LARGEST]
+    enough = next((size for size in sizes if is_enough(size)), None)
+    return enough and bisect_left(range(enough), True, lo=enough // 2 + 1, key=is_enough)

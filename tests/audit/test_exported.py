@@ -18,7 +18,7 @@ from cop2l.certify import program as programs
 from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.experiments import saved_learner
-from cop2l.exporting import export, recount_errors, stored_sets
+from cop2l.exporting import export, recount_errors
 from cop2l.files import file_digest, read_json, write_json
 from cop2l.kernel import exported as checks
 from cop2l.kernel import form
@@ -266,10 +266,11 @@ def test_more_errors_give_larger_bounds(run, data):
     certificate = form.read_certificate(last_certificate(run))
     stream = load(str(data))
     samples = {t: (x, y) for x, y, t in stream}
+    learner = saved_learner.load(run)
     count = lambda logits: recount_errors(  # noqa: E731
-        logits, certificate, certificate["options"], stored_sets(certificate), samples
+        logits, certificate, certificate["options"], learner.engine.sets, samples
     )
-    model = saved_learner.load(run).model.eval()
+    model = learner.model.eval()
     records, statements = count(model)
     assert records == certificate["records"]
     assert statements == certificate["statements"]

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from cop2l.cli import main
 from cop2l.experiments import grid
-from cop2l.experiments.exported import Exported
+from cop2l.experiments.saved_learner import Exported
 from cop2l.files import read_json
 
 pytestmark = pytest.mark.usefixtures("somewhere")

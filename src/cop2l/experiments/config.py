@@ -83,8 +83,6 @@ class Config:
     """The name of the configuration."""
 
     def __post_init__(self) -> None:
-        for key in ("scale", "claim", "shares", "groups"):  # JSON has lists
-            object.__setattr__(self, key, tuple(getattr(self, key)))
         if self.scenario is not None and self.scenario not in SCENARIOS:
             raise unknown("scenario", self.scenario, SCENARIOS)
         if self.order not in (None, "reversed"):
@@ -119,10 +117,7 @@ class Config:
 
     def as_record(self) -> dict[str, Any]:
         """The configuration and its hash, for JSON."""
-        settings = {
-            key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()
-        }
-        return {"hash": self.hash, **settings}
+        return {"hash": self.hash, **asdict(self)}
 
 
 TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cop2l.certify.certificate import Certificate, certifying_examples
+from cop2l.certify.program import load_program
 from cop2l.certify.saved import SAVED_COP2L
 from cop2l.errors import UserError
 from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.records import ENVIRONMENT, RECORDS
 from cop2l.files import last_complete, read_json, recover, replace_folder, write_array, write_json, write_text
-from cop2l.kernel.exported import EXPORT
+from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS
+from cop2l.kernel.form import read_certificate
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, Learner, Method, read_state
 from cop2l.streams.files import examples
@@ -42,12 +45,43 @@ def load(folder: str | Path) -> Method:
             )
         return method(names[note["method"]]).load(state)
     if (state / EXPORT).exists():
-        from cop2l.experiments.exported import Exported
-
         return Exported(state)  # type: ignore[return-value]
     raise UserError(
         f"There is no saved learner in {folder}; give a run directory, a saved learner or an export."
     )
+
+
+class Exported:
+    """The program of an exported folder as a learner that predicts; load only what you exported yourself."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        content, certificate = read_json(self.folder / EXPORT), read_certificate(self.folder / CERTIFICATE)
+        kind = content["program"]["format"]
+        self._logits = load_program(self.folder / PROGRAMS[kind], kind)
+        self.scenario, self.options = certificate["scenario"], certificate["options"]
+        self.heads = [record["head"] for record in certificate["records"]]
+        self.tasks_seen, self.outputs = len(self.heads), certificate["classes"]
+        self.shape = tuple(content["program"]["inputs"])
+
+    def probabilities(self, x: Any, *, task: int | None = None) -> Tensor:
+        """The softmax of the logits over the classes of the task if task-incremental, else over all learned classes."""
+        heads = [self.heads[task - 1]] if task and self.scenario == "task-incremental" else self.heads
+        masked = sorted(set(range(self.outputs)) - {number for head in heads for number in head})
+        with torch.no_grad():
+            logits = self._logits(torch.as_tensor(np.asarray(x))).clone()
+        logits[:, masked] = -torch.inf
+        return logits.softmax(1)
+
+    def predict(self, x: Any, *, task: int | None = None) -> Tensor:
+        return self.probabilities(x, task=task).argmax(1)
+
+    def predict_names(self, rows: Sequence[Mapping[str, Any]], *, task: str | int | None = None) -> list[str]:
+        """The class name of each row; a row maps column names to values."""
+        import pyarrow as pa
+
+        table = pa.Table.from_pylist([*map(dict, rows)])
+        return prediction_lines(predict(self.folder, table, task=task, learner=self))
 
 
 def state_of(folder: str | Path) -> Path:
@@ -154,28 +188,18 @@ class Predicted(NamedTuple):
 
 def predict(
     folder: str | Path,
-    data: str | Path,
-    *,
-    label: str | None = None,
-    task: str | int | None = None,
-    probabilities: bool = False,
-) -> Predicted:
-    """The class of each example and, on request, the probabilities of all classes, which are not certified."""
-    return predict_part(
-        load(folder), data, data_description(folder), label=label, task=task, probabilities=probabilities
-    )
-
-
-def predict_part(
-    learner: Any,
     data: Any,
-    description: Mapping[str, Any],
     *,
     label: str | None = None,
     task: str | int | None = None,
     probabilities: bool = False,
+    learner: Any = None,
 ) -> Predicted:
-    """The predictions for a file or a table of examples; see `data_description`."""
+    """The class of each example and, on request, the probabilities of all classes, which are not certified.
+
+    `data` is a file or a table; `learner` is the one of the folder, if it is loaded already.
+    """
+    learner, description = learner or load(folder), data_description(folder)
     x, y, *_ = read_examples(learner, data, description, label)
     number: int | None = Names.from_description(description).task_number(task)
     tasks = range(1, learner.tasks_seen + 1)
