@@ -172,10 +172,9 @@ def test_the_command_line_runs_grows_and_verifies_groups(data, tmp_path, capsys,
     assert not (tmp_path / "grown").exists()
     assert main(["learn", "run", "--data", "third.npz", "--out", "grown", "--json"]) == 0
     issued = json.loads(capsys.readouterr().out)
-    assert [row["task"] for row in issued["tasks"]] == [1, 2, 3]
-    assert {(s["task"], s["subject"]) for s in issued["claims"]} == {
-        (t, g) for t in (1, 2, 3) for g in GROUPS
-    }
+    assert [record["task"] for record in issued["records"]] == [1, 2, 3]
+    of_groups = [statement for statement in issued["statements"] if statement["family"] == "groups"]
+    assert {(s["task"], s["subject"]) for s in of_groups} == {(t, g) for t in (1, 2, 3) for g in GROUPS}
     lines = ["a,b,c,d,e,f,label,group"]
     lines += [",".join(map(str, [*row, label, name])) for row, label, name in zip(x, y, group, strict=True)]
     (tmp_path / "fourth.csv").write_text("\n".join(lines))

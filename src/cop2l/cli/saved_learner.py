@@ -92,12 +92,13 @@ def learn(arguments: argparse.Namespace) -> int:
         classes=arguments.classes,
         archive=arguments.archive,
     )
+    certificate = getattr(learner, "certificate", None)
     if arguments.json:
-        print(json.dumps(saved_learner.certificate_json(learner), indent=1))
+        print(json.dumps(certificate and certificate.content, indent=1))
         return 0
     print(f"Learned task {learner.tasks_seen}; saved in {folder}.")
-    if getattr(learner, "certificate", None) is not None:
-        print(learner.certificate)
+    if certificate is not None:
+        print(certificate)
         print(
             f"The memory and the prior examples in {arguments.state}, and its sums of features (start=slda), are not checked."
         )

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from cop2l.audit.flags import FLAGS
 from cop2l.errors import UserError
 
 VERIFY = """\
@@ -50,12 +51,11 @@ SPLIT: dict[str, tuple[str, Any, str]] = {
     "order": ("NAME", str, "reversed: the last task comes first"),
     "order_seed": ("N", int, "the seed that draws the order of the tasks"),
     "images": ("KIND", str, "shared or disjoint"),
-    "stream_seed": ("N", int, "the seed of the stream's draws"),
+    "seed": ("N", int, "the seed of the stream's draws"),
     "test_share": ("SHARE", float, "the share that is split off for testing"),
     "holdout": ("SHARE", float, "the share that is withheld"),
 }
-LOAD_NAMES = {"stream_seed": "seed"}
-"""The name of an option of `cop2l.streams.load`, if its flag has another one."""
+"""The options of `cop2l.streams.load` that have a flag of their own; see `FLAGS`."""
 
 
 def add(commands: Any) -> None:
@@ -86,7 +86,7 @@ def add(commands: Any) -> None:
         "The standard split, that of 'cop2l run DATA' without options, need not be typed.",
     )
     for name, (metavar, kind, sentence) in SPLIT.items():
-        split.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, type=kind, help=sentence)
+        split.add_argument(FLAGS[name], dest=name, metavar=metavar, type=kind, help=sentence)
     split.add_argument(
         "--task-classes", metavar="0,1", nargs="+", type=numbers, help="the classes of each task"
     )
@@ -186,9 +186,7 @@ def _typed_split(arguments: argparse.Namespace) -> dict[str, Any]:
     """The typed options of the split, by their names in `cop2l.streams.load`."""
     from cop2l.experiments.config import parse_untyped
 
-    values = {LOAD_NAMES.get(name, name): getattr(arguments, name) for name in SPLIT}
-    values["task_classes"] = arguments.task_classes
-    options = {name: value for name, value in values.items() if value is not None}
+    options = {name: value for name in FLAGS if (value := getattr(arguments, name)) is not None}
     for pair in arguments.option:
         key, equals, value = pair.partition("=")
         if not equals:

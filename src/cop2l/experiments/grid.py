@@ -79,14 +79,13 @@ def _read(name: str, derived: tuple[str, ...]) -> dict[str, Any]:
     is_path = bool(path.suffix) or any(sign in name for sign in "/\\")
     if path.suffix == ".toml" and path.is_file():
         return _read_toml(path, path, (*derived, name))
-    if path.exists() and (is_path or not builtin.is_file()):
+    is_data = path.exists() or name in installed_names("streams")
+    if is_data and (is_path or not builtin.is_file()):
         return _read(OWN, (*derived, name)) | {"name": path.stem, "stream": name}
     if "@" in name:  # a stream of features
         return _read("_features", derived) | {"name": name, "stream": name}
     if builtin.is_file():
         return _read_toml(builtin, path, (*derived, name))
-    if name in installed_names("streams"):
-        return _read(OWN, (*derived, name)) | {"name": name, "stream": name}
     if name in NAMES:
         raise UserError(f"{name} is a stream, not a configuration; write: cop2l run mnist stream={name}.")
     if is_path:
@@ -366,7 +365,7 @@ def check(table: Mapping[str, Any], methods: Iterable[str] = METHODS) -> None:
     chosen: Any = flat.get("method")
     chosen_methods = chosen if isinstance(chosen, Values) else [chosen]
     imported = [name for name in chosen_methods if ":" in str(name)]
-    names = options.option_names([*methods, *imported])
+    names = sorted({name for method in [*methods, *imported] for name in options.types(method)})
     for key, value in flat.items():
         if not is_declared(key) and key not in names:
             raise unknown("key", key, [*FIELDS, *names])

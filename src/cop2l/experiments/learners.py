@@ -49,8 +49,12 @@ def prior_share(config: Config) -> float:
     return presets.options(**config.options, **options.run_options(config)).prior
 
 
-def check_groups(config: Config, stream: Stream) -> None:
-    """Refuse a claim of groups if the data has none, or others."""
+def check_stream(config: Config, stream: Stream) -> None:
+    """Refuse a task without test examples, and a claim of groups if the data has none, or others."""
+    if empty := [task.t for task in stream.test if not len(task.y)]:
+        raise UserError(
+            f"Task {empty[0]} of {stream.name} has no test example; add some to the test part, or raise test_share."
+        )
     if not config.groups:
         return
     if not stream.groups:
@@ -61,14 +65,6 @@ def check_groups(config: Config, stream: Stream) -> None:
     if undeclared := sorted(names - set(config.groups)):
         raise UserError(
             f"{config.stream} has the group {undeclared[0]!r}, which is not declared; add it to groups={','.join(config.groups)}."
-        )
-
-
-def check_tests(stream: Stream) -> None:
-    """Refuse a task without test examples."""
-    if empty := [task.t for task in stream.test if not len(task.y)]:
-        raise UserError(
-            f"Task {empty[0]} of {stream.name} has no test example; add some to the test part, or raise test_share."
         )
 
 

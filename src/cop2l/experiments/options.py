@@ -3,7 +3,6 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterable
 from dataclasses import fields
 from functools import cache
 from itertools import pairwise
@@ -34,21 +33,11 @@ def declarations(method: str) -> tuple[type, ...]:
     return (cls.Options,)
 
 
+@cache
 def types(method: str) -> dict[str, Any]:
     """The type of every option of a method, without the keys that every run has (memory, seed, ...)."""
-    return _types(declarations(method))
-
-
-@cache
-def _types(classes: tuple[type, ...]) -> dict[str, Any]:
-    hints = {cls: get_type_hints(cls) for cls in classes}
-    names = [(cls, field.name) for cls in classes for field in fields(cls)]
-    return {name: hints[cls][name] for cls, name in names if name not in FIELDS}
-
-
-def option_names(method_names: Iterable[str]) -> list[str]:
-    """The names of all options of some methods."""
-    return sorted({name for method in method_names for name in types(method)})
+    hints = [(get_type_hints(cls), fields(cls)) for cls in declarations(method)]
+    return {f.name: kinds[f.name] for kinds, declared in hints for f in declared if f.name not in FIELDS}
 
 
 def typed_option(method: str, name: str, value: Any) -> Any:

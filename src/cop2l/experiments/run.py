@@ -16,8 +16,7 @@ from cop2l.experiments.config import Config
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.environment import environment, threads
 from cop2l.experiments.learners import (
-    check_groups,
-    check_tests,
+    check_stream,
     device,
     load_stream,
     new_learner,
@@ -84,8 +83,7 @@ def prepare(
         gc.collect()
         torch.cuda.empty_cache()
     stream = load_stream(config)
-    check_groups(config, stream)
-    check_tests(stream)
+    check_stream(config, stream)
     digest = None if commitment is None else commitment_hash(commitment)
     learner: Any = new_learner(config, stream, digest, say)
     if ranks is not None:

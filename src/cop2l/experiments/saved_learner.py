@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cop2l.certify.certificate import Certificate, certifying_examples
 from cop2l.certify.program import load_program
 from cop2l.certify.saved import SAVED_COP2L
 from cop2l.errors import UserError
@@ -303,32 +302,6 @@ def _archived(
         )
     x, y, *_ = read_examples(learner, path, description, label, labels=True)
     return number, (x, y)
-
-
-def certificate_json(learner: Method) -> dict[str, Any]:
-    """The certificate of a learner, for JSON."""
-    certificate: Certificate | None = getattr(learner, "certificate", None)
-    names = Names.from_description(certificate.content["data"]).tasks if certificate else ()
-    rows = (
-        []
-        if certificate is None
-        else [
-            {
-                "task": t,
-                **({"name": names[t - 1]} if t <= len(names) else {}),
-                "n": certifying_examples(record),
-                "bounds": certificate.claimed.get(t, {}) | certificate.information(t),
-            }
-            for t, record in enumerate(certificate.records, 1)
-        ]
-    )
-    return {
-        "tasks_seen": learner.tasks_seen,
-        "kind": certificate and certificate.kind,
-        "tasks": rows,
-        "claims": [s for s in certificate.statements if s["family"] != "tasks"] if certificate else [],
-        "sentences": certificate.sentences if certificate else [],
-    }
 
 
 def write_predicted(path: str | Path, predicted: Predicted) -> None:
