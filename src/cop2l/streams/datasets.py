@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class DataSet:
     md5: Mapping[str, str]
     names: Sequence[str] | Mapping[str, str] = ()
     files: Sequence[str] = ()
+    sha256: Mapping[str, str] = field(default_factory=dict)
 
     def find_files(self, folder: Path) -> list[Path] | None:
         """The files of the data set in a folder, plain, .gz or .bin; None if one is missing."""

