@@ -28,7 +28,7 @@ from cop2l.kernel.options import Options, Refusal
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict
 from cop2l.methods import predicts_with_its_model
-from cop2l.text import Names, statement_text
+from cop2l.text import Names, statement_sentence
 
 Samples = Mapping[int, tuple[Any, ...]]
 
@@ -214,5 +214,6 @@ def export_sentences(content: Mapping[str, Any]) -> list[str]:
     errors = sum(record["errors_not_picked"] or 0 for record in counted["records"])
     lines = [f"{file} makes {errors} errors on the certified examples that were not picked."]
     names = Names.from_description(content["data"])
-    texts = (statement_text(statement, counted["records"]) for statement in counted["statements"])
-    return lines + [names.with_names(f"In {file}, {text}.") for text in texts]
+    sizes = [record["n"] for record in counted["records"]]
+    sentences = (statement_sentence(statement, sizes) for statement in counted["statements"])
+    return lines + [names.with_names(f"In {file}: {sentence}.") for sentence in sentences]

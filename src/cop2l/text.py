@@ -184,25 +184,25 @@ def nothing_picked(n: int, picked: int) -> str | None:
 
 
 STATEMENTS = {
-    "tasks": "the error rate on task {task} is at most {value}",
-    "average": "the error rate averaged over the {tasks} tasks{weighted} is at most {value}{mean}",
-    "classes": "of class {subject} in task {task} at most {value} is misclassified",
-    "groups": "of group {subject} in task {task} at most {value} is misclassified",
-    "lost": "at most {value} of task {task} was right when it was learned and is wrong now",
-    "net": "the error rate on task {task} rose by at most {value} since it was learned",
-    "forgetting": "averaged over the tasks before the last{weighted} at most {value} was right then and is wrong now",
+    "tasks": "The error rate on task {task} is at most {value}",
+    "average": "The error rate averaged over the {tasks} tasks{weighted} is at most {value}{mean}",
+    "classes": "Of class {subject} in task {task} at most {value} is misclassified",
+    "groups": "Of group {subject} in task {task} at most {value} is misclassified",
+    "lost": "At most {value} of task {task} was right when it was learned and is wrong now",
+    "net": "The error rate on task {task} rose by at most {value} since it was learned",
+    "forgetting": "Averaged over the tasks before the last{weighted} at most {value} was right then and is wrong now",
 }
 
 
-def statement_text(statement: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
-    """A statement of a certificate about new examples, without the full stop."""
+def statement_sentence(statement: Mapping[str, Any], sizes: Sequence[int]) -> str:
+    """A statement of a certificate about new examples, without the full stop; sizes: of the tasks."""
     key = statement["family"]
     if key == "forgetting" and statement["task"]:
         key = statement["subject"]
-    weighted = ", weighted by examples," * (len({record["n"] for record in records}) > 1)
+    weighted = ", weighted by examples," * (len(set(sizes)) > 1)
     mean = ", the mean of the tasks' own bounds" * (statement["kind"] not in ("holdout", "combined"))
     value = percent(statement["value"]).replace(" %", " points" if key == "net" else " %")
-    fields = {**statement, "value": value, "mean": mean, "weighted": weighted, "tasks": len(records)}
+    fields = {**statement, "value": value, "mean": mean, "weighted": weighted, "tasks": len(sizes)}
     return STATEMENTS[key].format(**fields)
 
 

@@ -377,7 +377,7 @@ def test_the_verb(run, data, tmp_path, capsys):
     assert main(arguments) == 0
     out = capsys.readouterr().out
     assert "errors on the certified examples that were not picked" in out
-    assert "In model.pt2, the error rate on task 1 is at most" in out
+    assert "In model.pt2: The error rate on task 1 is at most" in out
     assert main(arguments) == 2
     assert "exists already; choose a new folder" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "service"), "--data", str(data)]) == 0

@@ -17,7 +17,7 @@ from torch import nn
 
 import cop2l
 from cop2l.certify.bounding import statements
-from cop2l.certify.certificate import content_of, with_digest
+from cop2l.certify.certificate import content_of
 from cop2l.certify.learner import CoP2L
 from cop2l.errors import UserError
 from cop2l.files import file_digest
@@ -76,6 +76,11 @@ def issued(folder, case, model=None, every_time=False, data=None, **chosen):
     return folders
 
 
+def signed(content):
+    """The text of a certificate with its digest."""
+    return json.dumps({**content, "digest": content_digest(content)})
+
+
 class Forgery:
     """A copy of a certificate, to be changed; `sign` mends its hashes, and `mend` its counts and bounds, too."""
 
@@ -91,7 +96,7 @@ class Forgery:
             save_file(tensors, self.folder / name)
             self.content["files"][name] = file_digest(self.folder / name)
             self.content[name.partition(".")[0]] = digest(tensors)
-        (self.folder / "certificate.json").write_text(json.dumps(with_digest(self.content)))
+        (self.folder / "certificate.json").write_text(signed(self.content))
         return self.folder
 
     def mend(self):
@@ -430,7 +435,7 @@ def test_files_that_are_not_those_of_the_hashes(honest):
         tensors[next(key for key in sorted(tensors) if len(tensors[key]))].view(-1)[0] += 1
         forgery.sign()
         forgery.content[name] = claimed
-        (forgery.folder / "certificate.json").write_text(json.dumps(with_digest(forgery.content)))
+        (forgery.folder / "certificate.json").write_text(signed(forgery.content))
         assert f"hash of {name}" in invalid_sentences(forgery.folder, data, model())
 
 
@@ -820,10 +825,10 @@ def a_holdout(folder, data, answers, before=None, change=None, **chosen):
     if change:
         change(records)
     content = content_of(
-        "replay", options, statements(options, records), records, scenario="class-incremental", classes=4, model={},
+        options, statements(options, records), records, method="replay", scenario="class-incremental", classes=4, model={},
         machine="this one", threads=1, settings={}, files={"learner.safetensors": file_digest(folder / "learner.safetensors")},
     )  # fmt: skip
-    (folder / "certificate.json").write_text(json.dumps(with_digest(content)))
+    (folder / "certificate.json").write_text(signed(content))
     return folder
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from cop2l._version import __version__
 from cop2l.certify import notebook
 from cop2l.certify.bounding import bound_of, kinds_of, log_delta
-from cop2l.certify.families import all_sentences, statement_sentence
+from cop2l.certify.families import all_sentences
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
 from cop2l.kernel.options import Options, Refusal
-from cop2l.text import HEADS, Names, aligned, all_hold, nothing_picked, percent
+from cop2l.text import HEADS, Names, aligned, all_hold, nothing_picked, percent, statement_sentence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,7 +110,9 @@ class Certificate:
 
     def _write(self, folder: Path, files: Mapping[str, str]) -> None:
         """Write the text, with the hashes of its files and its own digest."""
-        write_text(folder / form.TEXT_FILE, certificate_text(with_digest({**self.content, "files": files})))
+        content = {**self.content, "files": files}
+        content["digest"] = form.content_digest(content)
+        write_text(folder / form.TEXT_FILE, certificate_text(content))
 
     def __str__(self) -> str:
         return "\n".join([*self._invalid_lines, *aligned(table_cells(self)), *notes(self)])
@@ -139,10 +141,6 @@ class Certificate:
         return notebook.card(title, table, *paragraphs, colour=colour)
 
 
-def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {**content, "digest": form.content_digest(content)}
-
-
 def certificate_text(content: Mapping[str, Any]) -> str:
     """The text of a certificate: one line for each field, and for each statement and record."""
     line = partial(json.dumps, sort_keys=True, allow_nan=False)
@@ -166,7 +164,6 @@ def read_certificate(folder: str | Path) -> Certificate:
 
 
 def content_of(
-    method: str,
     options: Options,
     statements: Sequence[Mapping[str, Any]],
     records: Sequence[Mapping[str, Any]],
@@ -177,7 +174,6 @@ def content_of(
         "format": form.FORMAT,
         "version": form.VERSION,
         "made_by": f"cop2l {__version__}",
-        "method": method,
         "options": options.as_dict(),
         "assumptions": list(form.ASSUMPTIONS),
         "statements": [dict(statement) for statement in statements],

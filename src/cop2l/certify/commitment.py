@@ -2,57 +2,31 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cop2l.errors import UserError
 from cop2l.files import json_digest, parse, read_bytes
 from cop2l.kernel.form import canonical_json
 from cop2l.kernel.options import Options
 
+if TYPE_CHECKING:
+    from torch import nn
+
 FORMAT, VERSION = "cop2l-commitment", 3
 
 
-def commitment(
-    method: str,
-    options: Options,
-    settings: Mapping[str, Any] | None,
-    scenario: str,
-    classes: int,
-    model: Mapping[str, Any],
-    data: Mapping[str, Any] | None,
-    theta_0: str | None,
-    threads: int,
-    precision: str,
-) -> dict[str, Any]:
+def commitment(module: "nn.Module", options: Options, **fields: Any) -> dict[str, Any]:
     """The content of a commitment: whatever would make a certificate invalid if it were chosen after looking at the data.
 
-    settings    the options of a method other than CoP2L
-    data        how the data will be split
-    theta_0     the hash of the initial parameters; None for a hold-out certificate, which depends on none
-    precision   the type of the parameters, such as float32
+    fields   method; settings, the options of a method other than CoP2L; scenario; classes; the description of the model; data:
+             how it will be split; theta_0: the hash of the initial parameters, None for a hold-out certificate, which depends
+             on none; threads
     """
     from cop2l.kernel.exact import BITS
 
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "method": method,
-        "options": options.as_dict(),
-        "settings": None if settings is None else dict(settings),
-        "scenario": scenario,
-        "classes": classes,
-        "model": dict(model),
-        "data": None if data is None else dict(data),
-        "theta_0": theta_0,
-        "threads": threads,
-        "precision": precision,
-        "bits": BITS,
-    }
-
-
-def precision(model: Any) -> str:
-    """The type of a model's parameters, such as float32."""
-    return str(next(model.parameters()).dtype).removeprefix("torch.")
+    precision = str(next(module.parameters()).dtype).removeprefix("torch.")
+    content = {"format": FORMAT, "version": VERSION, **fields, "options": options.as_dict()}
+    return {**content, "precision": precision, "bits": BITS}
 
 
 def commitment_hash(content: Mapping[str, Any]) -> str:

@@ -66,9 +66,17 @@ def measured_values(summary: Mapping[str, Any]) -> Measured:
 
 def claims(statements: Sequence[Statement], measured: Measured) -> list[Claim]:
     """The claimed families with their sentences, without the bounds of single tasks."""
-    return [
-        claim for family, members in _by_family(statements) for claim in _CLAIMS_OF[family](members, measured)
-    ]
+    result = list[Claim]()
+    for family, members in _by_family(statements):
+        of_tasks = [s for s in members if s["task"] is not None]
+        if sentence := _worst(family, of_tasks, len(measured.sizes)):
+            if family == "forgetting":
+                fall = text.measured_percent(max(measured.falls[s["task"] - 1] for s in of_tasks))
+                sentence += f" The largest fall of a test accuracy: {fall.replace('%', 'points')}."
+            result.append(Claim(family, sentence, tuple(_part(s, measured) for s in of_tasks)))
+        means = [s for s in members if s["task"] is None]
+        result += [Claim(family, _part(mean, measured).sentence) for mean in means]
+    return result
 
 
 def _by_family(statements: Sequence[Statement]) -> list[tuple[str, list[Statement]]]:
@@ -88,7 +96,7 @@ def all_sentences(statements: Sequence[Statement], records: Sequence[Mapping[str
     lines = []
     for family, members in _by_family(statements):
         lines += [worst] if (worst := _worst(family, members, len(sizes))) else []
-        lines += [f"{statement_sentence(s, sizes)}{_vacuous_reason(s, records)}." for s in members]
+        lines += [f"{text.statement_sentence(s, sizes)}{_vacuous_reason(s, records)}." for s in members]
     return lines
 
 
@@ -98,55 +106,6 @@ def _vacuous_reason(s: Statement, records: Sequence[Mapping[str, Any]]) -> str:
         if (part["family"], part["subject"]) == (s["family"], s["subject"]):
             return f" (only {part['n']} of its examples certify)" if part["n"] < FEW else f" ({VACUOUS})"
     return ""
-
-
-def statement_sentence(statement: Statement, sizes: Sequence[int]) -> str:
-    """A statement as a sentence, without its full stop."""
-    sentence = text.statement_text(statement, [{"n": n} for n in sizes])
-    return f"{sentence[0].upper()}{sentence[1:]}"
-
-
-def _average_claims(statements: Sequence[Statement], measured: Measured) -> list[Claim]:
-    (statement,) = statements
-    rate = _weighted_mean(measured.errors, measured.sizes)
-    return [Claim("average", f"{statement_sentence(statement, measured.sizes)}{_measured_text(rate)}.")]
-
-
-def _forgetting_claims(statements: Sequence[Statement], measured: Measured) -> list[Claim]:
-    of_tasks = [s for s in statements if s["task"] is not None]
-    falls = [measured.falls[s["task"] - 1] for s in of_tasks if s["subject"] == "lost"]
-    claims, parts = list[Claim](), tuple(_part(s, measured, measured.falls[s["task"] - 1]) for s in of_tasks)
-    if falls:
-        fall = text.measured_percent(max(falls)).replace("%", "points")
-        worst = _worst("forgetting", of_tasks, len(measured.sizes))
-        claims.append(Claim("forgetting", f"{worst} The largest fall of a test accuracy: {fall}.", parts))
-    for mean in (s for s in statements if s["task"] is None):
-        rate = _weighted_mean(measured.falls[:-1], measured.sizes[:-1])
-        fall = (
-            f" (the mean fall of the test accuracies: {text.measured_percent(rate)})"
-            if rate is not None
-            else ""
-        )
-        claims.append(Claim("forgetting", f"{statement_sentence(mean, measured.sizes)}{fall}."))
-    return claims
-
-
-def _part_claims(statements: Sequence[Statement], measured: Measured) -> list[Claim]:
-    family, parts = statements[0]["family"], list[Part]()
-    for s in statements:
-        rates: Mapping[Any, float] = measured.classes
-        if family == "groups":
-            rates = measured.groups[s["task"] - 1] if measured.groups else {}
-        parts.append(_part(s, measured, rates.get(s["subject"])))
-    return [Claim(family, _worst(family, statements, len(measured.sizes)), tuple(parts))]
-
-
-_CLAIMS_OF = {
-    "average": _average_claims,
-    "forgetting": _forgetting_claims,
-    "classes": _part_claims,
-    "groups": _part_claims,
-}
 
 
 def _worst(family: str, statements: Sequence[Statement], tasks: int) -> str:
@@ -169,17 +128,28 @@ def _worst(family: str, statements: Sequence[Statement], tasks: int) -> str:
     )
 
 
-def _part(s: Statement, measured: Measured, rate: float | None) -> Part:
-    noun = NOUNS.get(s["family"])
-    subject = f"{noun} {s['subject']} in task {s['task']}" if noun else f"task {s['task']}, {s['subject']}"
-    comparison = _measured_text(rate) if s["family"] != "forgetting" else ""
-    reason = f" ({VACUOUS})" if s["value"] >= 1 else ""
-    return Part(
-        subject,
-        f"{statement_sentence(s, measured.sizes)}{comparison}{reason}.",
-        text.percent(s["value"]),
-        "" if rate is None else text.measured_percent(rate),
-    )
+def _part(s: Statement, measured: Measured) -> Part:
+    rate, noun, task = _rate(s, measured), NOUNS.get(s["family"]), s["task"]
+    subject = f"{noun} {s['subject']} in task {task}" if noun else f"task {task}, {s['subject']}"
+    rate_text = "" if rate is None else text.measured_percent(rate)
+    remark = f" (measured on the test part: {rate_text})"
+    if s["family"] == "forgetting":
+        remark = "" if task else f" (the mean fall of the test accuracies: {rate_text})"
+    vacuous = f" ({VACUOUS})" * bool(task and s["value"] >= 1)
+    sentence = f"{text.statement_sentence(s, measured.sizes)}{remark * bool(rate_text)}{vacuous}."
+    return Part(subject, sentence, text.percent(s["value"]), rate_text)
+
+
+def _rate(s: Statement, measured: Measured) -> float | None:
+    """The measured rate beside a statement, if there is one."""
+    family, task = s["family"], s["task"]
+    if family == "average":
+        return _weighted_mean(measured.errors, measured.sizes)
+    if family == "forgetting":
+        return measured.falls[task - 1] if task else _weighted_mean(measured.falls[:-1], measured.sizes[:-1])
+    if family == "groups":
+        return measured.groups[task - 1].get(s["subject"]) if measured.groups else None
+    return measured.classes.get(s["subject"])
 
 
 def _weighted_mean(rates: Sequence[float | None], sizes: Sequence[int]) -> float | None:
@@ -188,7 +158,3 @@ def _weighted_mean(rates: Sequence[float | None], sizes: Sequence[int]) -> float
     if len(weighted) < len(rates) or not sum(sizes):
         return None
     return sum(weighted) / sum(sizes)
-
-
-def _measured_text(rate: float | None) -> str:
-    return "" if rate is None else f" (measured on the test part: {text.measured_percent(rate)})"

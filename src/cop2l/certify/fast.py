@@ -64,11 +64,7 @@ class Iterations:
 
     def keep(self) -> None:
         """Copy theta as it is now."""
-        state = self._engine.model.state_dict()
-        if self._theta is None:
-            self._theta = {name: value.clone() for name, value in state.items()}
-        else:
-            torch._foreach_copy_(list(self._theta.values()), list(state.values()))
+        self._theta = {name: value.clone() for name, value in self._engine.model.state_dict().items()}
 
     def finish(self) -> None:
         """Put the kept theta back into the model."""

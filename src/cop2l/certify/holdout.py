@@ -53,11 +53,7 @@ def issue_holdout(
     withheld: Samples,
     options: Options,
     *,
-    method: str,
-    settings: Mapping[str, Any],
-    classes: int,
     heads: Sequence[Sequence[int]],
-    model: Mapping[str, Any],
     threads: int,
     before: Mapping[int, np.ndarray] | None = None,
     findings: Sequence[tuple[set[int], str]] = (),
@@ -75,7 +71,7 @@ def issue_holdout(
     findings   the result of `withheld_row_findings`
     repeats    whether equal rows are draws; otherwise a withheld example that the model cannot tell from another is an error
     learned    functions that yield blocks (x, y) of the examples that each task learned from
-    fields     further fields of the certificate
+    fields     further fields of the certificate: method, settings, classes, the description of the model, data, commitment
     """
     last, records = learner.tasks_seen, []
     draws = counting.declared_draws(fields.get("data"), repeats)
@@ -96,14 +92,10 @@ def issue_holdout(
     void = {number for tasks, _ in findings for number in tasks}
     statements = void_statements(all_statements(options, records), void, means=bool(findings))
     content = content_of(
-        method,
         options,
         statements,
         records,
-        settings=dict(settings),
         scenario=learner.scenario,
-        classes=classes,
-        model=dict(model),
         machine=machine(learner.model),
         threads=threads,
         not_valid=[*not_valid, *(reason for _, reason in findings)][:MOST_REASONS],

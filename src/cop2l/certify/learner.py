@@ -12,7 +12,7 @@ from cop2l.certify import advice, counting, notebook, prior, saved
 from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.bounding import void_statements
 from cop2l.certify.certificate import Certificate, content_of
-from cop2l.certify.commitment import commitment, precision
+from cop2l.certify.commitment import commitment
 from cop2l.certify.fast import FastLearner
 from cop2l.certify.inputs import by_name, check_finite, features, inputs, labelled, wrong_shape
 from cop2l.certify.presets import Choice, OptionValues
@@ -258,10 +258,10 @@ class CoP2L:
         self._issue(statements)
         state = self.state
         content = content_of(
-            "cop2l",
             self.options,
             statements,
             records,
+            method="cop2l",
             scenario=self.scenario,
             classes=self._width,
             model=self.description,
@@ -318,16 +318,16 @@ class CoP2L:
                 "The first task scales the inputs, so there is nothing to commit to yet; use scale='none'."
             )
         return commitment(
-            "cop2l",
+            self.model,
             self.options,
-            None,
-            self.scenario,
-            self._width,
-            self.description,
-            self.state.data,
-            digest(self.state.theta_0),
-            self.state.threads,
-            precision(self.model),
+            method="cop2l",
+            settings=None,
+            scenario=self.scenario,
+            classes=self._width,
+            model=self.description,
+            data=self.state.data,
+            theta_0=digest(self.state.theta_0),
+            threads=self.state.threads,
         )
 
     def predict(self, x: Any, *, task: int | None = None) -> Tensor:

@@ -16,7 +16,7 @@ from cop2l.certify.state import use_model
 from cop2l.errors import UserError
 from cop2l.kernel.building import scalable
 from cop2l.kernel.exact import Examples, sample
-from cop2l.kernel.scale import MIN_ROWS, Scale, fit_scale, prior_rows
+from cop2l.kernel.scale import MIN_ROWS, Scale, fit_scale, scale_rows
 from cop2l.models import MODELS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def prior_part(x: Any, y: Any, share: float, seed: int) -> Examples:
     """The prior examples of the first task that set the scale, in the order of their second marks."""
-    return sample(inputs(x), labels(y), 1, seed).take(prior_rows(len(y), share, seed))
+    return sample(inputs(x), labels(y), 1, seed).take(scale_rows(len(y), share, seed))
 
 
 def prior_scale(part: Examples, warn: Callable[[str], None]) -> dict[str, list[float]] | None:

@@ -139,18 +139,14 @@ def _machine() -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence the messages of the converters about optional packages, and about errors that they raise anyway."""
-    loggers = {
-        logging.getLogger(name): logging.getLogger(name).level for name in ("torch.onnx", "torch.export")
-    }
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, before in loggers.items():
-            logger.setLevel(before)
+        logging.disable(level)
 
 
 def answers_alone(run: Run, x: Any) -> np.ndarray:

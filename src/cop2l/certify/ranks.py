@@ -135,12 +135,9 @@ class SharedCandidates:
         own_mask, pool_B = mask[shares[0]], own_B[0] if own_B else None
         self._candidates = Candidates(model, own_S, pool_B, own_mask, masked_classes, options)
         self._marks = np.concatenate([part.mark for part in parts])
-        starts = np.cumsum([0, *(len(part) for part in parts)])
-        positions = [
-            np.arange(start + share.start, start + share.stop)
-            for start, share in zip(starts, shares, strict=False)
-        ]
-        self._positions = np.concatenate(positions)  # of this rank's rows in the whole pool, ascending
+        positions = np.split(np.arange(len(self._marks)), [len(S)])[: len(parts)]
+        own = [rows[share] for rows, share in zip(positions, shares, strict=True)]
+        self._positions = np.concatenate(own)  # of this rank's rows in the whole pool, ascending
 
     def top(self) -> Top:
         """The largest weighted loss, the number of errors, and the block of the k largest losses, the same on every rank."""

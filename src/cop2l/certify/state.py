@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -117,22 +118,18 @@ def check_undone(model: nn.Module, S: Examples, seed: int) -> None:
 def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
     """If an error or an interruption ends the block, put the learner back to what it was before."""
     engine, model = learner.engine, learner.model
-    theta, state, hidden, numbers = (
-        parameters(model),
-        replace(learner.state),
-        _unsaved(model),
-        _numbers(model),
-    )
-    attributes = {name: getattr(engine, name) for name in ("masked_classes", "trace")}
-    attributes |= {name: list(getattr(engine, name)) for name in ("sizes", "buffer", "prior", "prior_counts")}
-    attributes |= {"sets": [replace(sets) for sets in engine.sets], "sums": dict(engine.sums)}
+    theta, state, unsaved = parameters(model), replace(learner.state), _unsaved(model)
+    names = ("masked_classes", "trace", "sizes", "buffer", "prior", "prior_counts", "sums")
+    attributes = {name: copy(getattr(engine, name)) for name in names}
+    attributes["sets"] = [replace(sets) for sets in engine.sets]
     try:
         yield
-        _check_attributes(model, hidden, numbers)
+        _check_unsaved(model, unsaved)
     except BaseException as error:
         load_parameters(model.eval(), theta)
-        for name, value in hidden.items():
-            model.get_buffer(name).copy_(value)
+        for name, value in unsaved.items():
+            if isinstance(value, Tensor):
+                model.get_buffer(name).copy_(value)
         learner.state = state
         for name, value in attributes.items():
             setattr(engine, name, value)
@@ -143,33 +140,25 @@ def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
         raise
 
 
-def _check_attributes(model: nn.Module, buffers: Mapping[str, Tensor], numbers: Mapping[str, float]) -> None:
+def _check_unsaved(model: nn.Module, before: Mapping[str, Any]) -> None:
     """Refuse a model with changes that its state_dict lacks: a saved model would answer otherwise than the certified one."""
-    for name, number in _numbers(model).items():
-        if repr(numbers.get(name, number)) != repr(number):
-            raise UserError(
-                f"The model's attribute {name!r} changes as the model runs, and its answers may change with it; make it "
-                "a persistent buffer, or leave it out."
-            )
     for name, value in _unsaved(model).items():
-        if not torch.equal(value, buffers.get(name, value)):
+        old = before.get(name, value)
+        if not (torch.equal(value, old) if isinstance(value, Tensor) else repr(value) == repr(old)):
             raise UserError(
-                f"The model's buffer {name!r} changes in training but is not in its state_dict; register it as persistent."
+                f"The model's {name!r} changes as the model runs but is not in its state_dict, and its answers may change"
+                " with it; make it a persistent buffer, or leave it out."
             )
 
 
-def _unsaved(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of the buffers that are not in the state_dict."""
+def _unsaved(model: nn.Module) -> dict[str, Any]:
+    """Buffers that the state_dict lacks, and numbers that modules of the user's own keep, such as a count of calls."""
     saved = model.state_dict().keys()
-    return {name: value.clone() for name, value in model.named_buffers() if name not in saved}
-
-
-def _numbers(model: nn.Module) -> dict[str, float]:
-    """The numbers among the attributes of a user's own modules, such as a count of calls."""
-    return {
-        f"{name}.{key}".lstrip("."): value
-        for name, module in model.named_modules()
+    numbers = {
+        f"{prefix}.{name}".lstrip("."): value
+        for prefix, module in model.named_modules()
         if not type(module).__module__.startswith("torch.")
-        for key, value in vars(module).items()
-        if isinstance(value, int | float) and key != "training"
+        for name, value in vars(module).items()
+        if isinstance(value, int | float) and name != "training"
     }
+    return numbers | {name: value.clone() for name, value in model.named_buffers() if name not in saved}

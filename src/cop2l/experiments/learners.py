@@ -9,7 +9,7 @@ import torch
 
 from cop2l import methods, models
 from cop2l.certify import presets
-from cop2l.certify.commitment import commitment, precision
+from cop2l.certify.commitment import commitment
 from cop2l.certify.prior import prior_part, prior_scale
 from cop2l.errors import UserError
 from cop2l.experiments import options
@@ -190,16 +190,16 @@ def run_commitment(config: Config, stream: Stream, learner: Any) -> dict[str, An
         return {**learner.commitment(), "threads": config.threads}
     split = recipe(config, stream.scenario, len(stream)) | names_of(stream)
     return commitment(
-        config.method,
+        learner.model,
         holdout_options(config, len(stream)),
-        settings_of(learner),
-        stream.scenario,
-        stream.classes,
-        dict(learner.model.description),
-        split,
-        None,
-        config.threads,
-        precision(learner.model),
+        method=config.method,
+        settings=settings_of(learner),
+        scenario=stream.scenario,
+        classes=stream.classes,
+        model=learner.model.description,
+        data=split,
+        theta_0=None,
+        threads=config.threads,
     )
 
 

@@ -15,7 +15,7 @@ from cop2l.kernel.exact import Examples
 from cop2l.kernel.form import HOLDOUT_FILES, open_regular
 from cop2l.kernel.models import MODELS, rebuild
 from cop2l.kernel.options import PRIOR, Refusal, UserError, require
-from cop2l.kernel.scale import Scale, fit_scale, prior_rows, scale_layer
+from cop2l.kernel.scale import Scale, fit_scale, scale_layer, scale_rows
 
 PRECISIONS = ("float32", "float64", "float16", "bfloat16")
 Shapes = dict[str, tuple[int, ...]]
@@ -150,7 +150,7 @@ def set_scale(certificate: Mapping[str, Any], first: Examples, model: Any) -> No
         return
     settings, options = certificate["settings"], certificate["options"]
     share = options.prior if settings is None else settings.get("prior", DEFAULT_PRIOR_SHARE)
-    constants = fit_scale(first.take(prior_rows(len(first), share, options.seed)))
+    constants = fit_scale(first.take(scale_rows(len(first), share, options.seed)))
     if constants is not None and len(constants["shift"]) == model.scale.shift.numel():
         model.scale.set_constants(**constants)
 

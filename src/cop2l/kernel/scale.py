@@ -64,7 +64,7 @@ def _are_constants(values: list[Any]) -> bool:
     return all(type(value) in (int, float) and math.isfinite(value) and abs(value) <= MAX_CONSTANT for value in values)
 
 
-def prior_rows(n: int, share: float, seed: int) -> np.ndarray:
+def scale_rows(n: int, share: float, seed: int) -> np.ndarray:
     """At most MAX_ROWS rows of the first task's prior part, in the order of their second marks."""
     rows = np.flatnonzero(~certified_rows(n, 1, Options(prior=share, seed=seed)))
     return np.asarray(rows[np.argsort(marks(seed, "prior", 1, n=n)[rows], kind="stable")][:MAX_ROWS])
