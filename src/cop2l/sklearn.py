@@ -111,12 +111,8 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _begin(self, classes: np.ndarray, X: Any, tasks: int | None) -> None:
         """Make the learner."""
-        state = self.random_state
-        seed = (
-            int(state)
-            if isinstance(state, int | np.integer)
-            else int(check_random_state(state).randint(2**31))
-        )
+        is_seed = isinstance(self.random_state, int | np.integer)
+        seed = int(self.random_state if is_seed else check_random_state(self.random_state).randint(2**31))
         self.classes_ = classes
         model = deepcopy(self.model)
         if isinstance(model, str):

@@ -140,7 +140,7 @@ KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer
         ("omegga=3", "There is no key named 'omegga'; did you mean 'omega'?"),
         ("delta=1", "delta is 1.0; give a probability between 0 and 1, such as 0.05."),
         ("holdout=1", "holdout is 1.0; give a share from 0 up to, not including, 1."),
-        ("seed=-1", "seed is -1; give a whole number that is not negative."),
+        ("seed=-1", "seed is -1; give a whole number of at least 0."),
         (
             "scenario=task-incrmental",
             "There is no scenario named 'task-incrmental'; did you mean 'task-incremental'?",

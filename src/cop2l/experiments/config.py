@@ -89,12 +89,11 @@ class Config:
             raise unknown("order of tasks", self.order, ("reversed",))
         if self.images not in ("shared", "disjoint"):
             raise unknown("kind of images", self.images, ("shared", "disjoint"))
-        for key in ("tasks", "memory", "threads", "siblings"):
-            if (value := getattr(self, key)) is not None and value < 1:
-                raise UserError(f"{key} is {value}; give a whole number of at least 1.")
-        for key in ("seed", "stream_seed", "class_seed", "order_seed"):
-            if (value := getattr(self, key)) is not None and value < 0:
-                raise UserError(f"{key} is {value}; give a whole number that is not negative.")
+        least = dict.fromkeys(("tasks", "memory", "threads", "siblings"), 1)
+        least |= dict.fromkeys(("seed", "stream_seed", "class_seed", "order_seed"), 0)
+        for key, smallest in least.items():
+            if (value := getattr(self, key)) is not None and value < smallest:
+                raise UserError(f"{key} is {value}; give a whole number of at least {smallest}.")
         if self.scale == ("none",):
             object.__setattr__(self, "scale", ())
         if self.scale not in ((), (PRIOR,)) and [*map(type, self.scale)] != [float, float]:
