@@ -192,6 +192,15 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, mon
         run(configured(), tmp_path / "file" / "run")
 
 
+@pytest.mark.parametrize(("method", "needed"), [((), "1[67]"), (("method=ranpac", "model=linear"), "7[78]")])
+def test_a_full_disk_is_refused_before_the_work(method, needed, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
+    with pytest.raises(UserError, match=rf"has 1 MiB free and the run needs about {needed} MiB"):
+        run(grid.single_run(grid.read_configuration("synthetic"), grid.overrides(method)), tmp_path / "run")
+    assert not (tmp_path / "run" / "records.jsonl").exists()
+
+
 @pytest.mark.parametrize("pairs", [(), REPLAY])
 def test_what_is_held_out_is_not_learned_and_bounds_the_risk(tmp_path, pairs):
     config = configured("holdout=0.3", *pairs)

@@ -5,6 +5,7 @@ resumed, what is newer than the state is deleted and made again. What else does 
 before anything is deleted or rewritten.
 """
 
+import shutil
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -113,8 +114,14 @@ class RunDirectory:
         """The summary of a finished run; None while it is not finished."""
         return as_json(read_summary(self.path)) if (self.path / SUMMARY).exists() else None
 
-    def begin(self, config: dict[str, Any], environment: dict[str, Any]) -> None:
-        """Write the configuration and the environment."""
+    def begin(self, config: dict[str, Any], environment: dict[str, Any], needed: int) -> None:
+        """Write the configuration and the environment, if there is room for the `needed` bytes of the run."""
+        free = shutil.disk_usage(self.path).free
+        if free < needed:
+            raise UserError(
+                f"{self.path} has {free >> 20} MiB free and the run needs about {needed >> 20} MiB;"
+                " make room or choose another folder with --out."
+            )
         if first := self._environment():
             environment = {**first, "resumed": [*first.get("resumed", []), environment]}
         write_json(self.path / ENVIRONMENT, environment)

@@ -240,6 +240,14 @@ def _peak_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def space(learner: Method, stream: Stream, config: Config) -> int:
+    """Roughly the bytes that a run writes: state and certificates hold models, kept examples and products of random features."""
+    model = sum(p.numel() * p.element_size() for p in learner.model.state_dict().values())
+    example = np.prod(stream[0].x.shape[1:]) * 4
+    products = 8 * getattr(learner.options, "random_features", 0) ** 2
+    return int(3 * model + 2 * config.memory * example + 2 * products) + (16 << 20)
+
+
 def summarise(config: Config, description: Mapping[str, Any], records: Sequence[Record]) -> Summary:
     """The summary, from the configuration, the description of the stream and the records alone."""
     matrix, last = [record.accuracy for record in records], records[-1]

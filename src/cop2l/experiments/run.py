@@ -94,6 +94,7 @@ def prepare(
         raise UserError(
             f"This run differs from the commitment in {', '.join(names[:10])}; use the values of the commitment."
         )
+    space = measure.space(learner, stream, config)
     records = directory.resume(learner)
     settings = {**resolved_config(config, stream, learner), "commitment": digest}
     place = environment(
@@ -102,6 +103,6 @@ def prepare(
         stream=stream.description,
         model=learner.model.description,
     )
-    directory.begin(settings, place)
+    directory.begin(settings, place, space)
     send_progress(ranks, learner.tasks_seen)
     return stream, learner, records
