@@ -2,6 +2,7 @@ import importlib
 import io
 import itertools
 import shutil
+import signal
 import subprocess
 from contextlib import redirect_stderr, redirect_stdout
 
@@ -27,6 +28,20 @@ def private_home(request, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("COP2L_HOME", str(home))
     monkeypatch.delenv("COP2L_DATA", raising=False)
     return home
+
+
+@pytest.fixture
+def alarm():
+    """Ends a test that waits: who opens a FIFO for reading waits for somebody to write."""
+
+    def end(*_):
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(autouse=True)

@@ -46,7 +46,7 @@ def test_the_verdict_shown_is_the_one_printed(printed, capfd):
     (command,) = re.findall(r"^cop2l (verify .*)$", README, re.MULTILINE)
     assert main(shlex.split(command, comments=True)) == 0
     assert capfd.readouterr().out.startswith(TEXTS[1].removesuffix("...\n"))
-    assert main(shlex.split(re.sub(r"--tasks \d", "--tasks 1", command), comments=True)) == 1  # another split
+    assert main(shlex.split(re.sub(r"--tasks \d", "--tasks 1", command), comments=True)) == 2  # another split
 
 
 def test_the_page_is_short():

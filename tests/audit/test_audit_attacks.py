@@ -276,6 +276,23 @@ def test_another_order_of_classes_or_tasks_is_cut_again_as_typed(data, tmp_path,
     assert other.status == "invalid"
 
 
+def test_an_option_that_was_not_typed_contradicts_nothing(data, tmp_path):
+    """A certificate made in Python states no split: other tasks may only mean that an option is missing."""
+    split = {"task_classes": [[0, 1], [2, 3]], "classes": 5}
+    samples = {task.t: (task.x, task.y) for task in load(data, **split)}
+    issued(build("linear", inputs=(6,), classes=5, seed=0), samples, tmp_path / "c")
+    for typed in ({}, {"tasks": 2}, {"tasks": 2, "order": "reversed"}):
+        verdict = verify(tmp_path / "c", data, split=typed)
+        assert verdict.status == "cannot tell", typed
+    assert "type all options" in verdict.unverified[0]
+    assert "The stream has 4 classes" in sentences(verify(tmp_path / "c", data, split={"tasks": 2}))
+    with pytest.raises(Unreadable, match=r"cannot be loaded: .*--task-classes"):
+        verify(tmp_path / "c", data, split={"tasks": 3})
+    for source in (data, samples):
+        assert verify(tmp_path / "c", source, split=split).status == "valid"
+        assert verify(tmp_path / "c", source, split={"scenario": "task-incremental"}).status == "invalid"
+
+
 def test_the_scenario_of_the_certificate_is_that_of_the_cut(certificate, data):
     verdict = verify(forged(certificate, lambda content: content.update(scenario="domain-incremental")), data)
     assert verdict.status == "invalid"

@@ -1,11 +1,14 @@
 """Whole run directories: honest ones are valid, and whatever was removed, added or edited is noticed."""
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 from audit_cases import copied, forged, last_certificate, made, sentences, verify
 
 from cop2l.audit.finding import find_certificates
+from cop2l.kernel import form
 from cop2l.kernel.form import Unreadable
 from cop2l.kernel.verdict import Verdict
 
@@ -68,6 +71,20 @@ def test_nothing_beside_the_certificates_is_looked_at(runs, data, tmp_path):
         folder / "certificates" / "after-01"
     )  # each of them holds, whether the others are there or not
     assert verify(folder, data).status == "valid"
+
+
+@pytest.mark.usefixtures("alarm")
+def test_a_hostile_summary_takes_neither_time_nor_memory(runs, data, tmp_path):
+    folder = copied(runs["fixed"], tmp_path / "run")
+    summary = folder / "summary.json"
+    reasons = '{"not_valid": ["I knew the data."]}'
+    for text in (reasons, " " * form.MAX_BYTES + reasons):  # more bytes than that are not read
+        summary.write_text(text)
+        assert verify(folder, data).status == ("invalid" if text == reasons else "valid")
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir):
+        summary.unlink()
+        make(summary)
+        assert verify(folder, data).status == "valid"
 
 
 def test_certificates_that_are_doubled_or_in_another_order_are_a_fault(runs, data, tmp_path):

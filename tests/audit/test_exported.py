@@ -359,7 +359,7 @@ def test_a_model_of_ones_own(tmp_path):
     assert verdict.status == "valid", sentences(verdict)
     verdict = cop2l.verify(tmp_path / "service", samples)
     assert verdict.status == "cannot tell"
-    assert "its model is the issuer's own" in sentences(verdict)
+    assert "The model is the issuer's own" in sentences(verdict)
 
 
 class Same(torch.nn.Linear):

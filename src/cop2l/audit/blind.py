@@ -26,10 +26,11 @@ from cop2l.certify.saved import SAVED_COP2L
 from cop2l.errors import UserError
 from cop2l.experiments.environment import threads
 from cop2l.kernel import arrays
-from cop2l.kernel.building import model_for, parameter_location, set_scale, stored_tensors
+from cop2l.kernel.building import set_scale
 from cop2l.kernel.exact import sample
 from cop2l.kernel.exported import EXPORT
 from cop2l.kernel.form import Unreadable, read_certificate
+from cop2l.kernel.holdout import new_model, predicting_model
 from cop2l.kernel.options import require
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD
@@ -37,14 +38,6 @@ from cop2l.methods.base import SAVED_METHOD
 PASSES = ("epochs", "steps", "selections", "inner", "iterations")
 """Words in the names of settings that lengthen learning."""
 METHOD_ERRORS = (UserError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
-
-
-def new_model(certificate: Mapping[str, Any], function: str | None) -> Any:
-    """The model of a certificate with its initial weights."""
-    model = model_for(certificate, function, *parameter_location(certificate))
-    if model is None:
-        raise Unreadable("its model is the issuer's own; give the function that builds it with --model")
-    return model
 
 
 def new_method(certificate: Mapping[str, Any], function: str | None, first: Any = None) -> Any:
@@ -103,8 +96,7 @@ def make_program(
 ) -> None:
     """Make the program of the certified parameters; write its hash, the versions that made and ran it, and its logits."""
     record = json.loads((export / EXPORT).read_text(encoding="utf-8"))["program"]
-    model = new_model(certificate, function)
-    model.cpu().load_state_dict(stored_tensors(*parameter_location(certificate)))
+    model = predicting_model(certificate, function).cpu()
     try:
         exported = program(model, record["inputs"], record["format"])
     except UserError as error:

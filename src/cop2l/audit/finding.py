@@ -31,16 +31,14 @@ def find_certificates(path: Path, notes: Verdict) -> list[Path]:
             f"{', '.join(loose)} lies beside a certificate without {EXPORTED[0]}, which would say that they belong together: "
             "it was not checked."
         )
-    direct = os.path.lexists(path / TEXT_FILE)
     if not any(os.path.lexists(path / name) for name in FILES):
-        if direct:
-            return [path]
-        if (path / "certificate" / TEXT_FILE).exists():
-            return [path / "certificate"]
+        for folder in (path, path / "certificate"):
+            if os.path.lexists(folder / TEXT_FILE):
+                return [folder]
         raise Unreadable(
             f"There is no certificate in {path}; give a certificate's folder or a run directory."
         )
-    if direct:
+    if os.path.lexists(path / TEXT_FILE):
         notes.unverified.append(
             f"A {TEXT_FILE} lies beside the files of a run, which were checked instead of it."
         )

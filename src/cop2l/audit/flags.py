@@ -17,9 +17,7 @@ FLAGS = {
     "test_share": "--test-share", "holdout": "--holdout",
 }  # fmt: skip
 """The flag of each option of a split; any other option is typed as --option KEY=VALUE."""
-HOLDOUT_KEYS = ("holdout", "holdout_seed")
-NAME_KEYS = ("task_names", "class_names", "inputs")
-NOT_SPLIT = ("stream", "folder", "download", *HOLDOUT_KEYS, *NAME_KEYS)
+NOT_SPLIT = ("stream", "folder", "download", "holdout", "holdout_seed", "task_names", "class_names", "inputs")
 """Keys of a recipe that do not belong to the split into tasks: the place of the data, the withheld share, and names."""
 
 

@@ -1,10 +1,11 @@
 """The samples of the tasks: given one by one, or loaded as a stream and split as is standard or as the auditor says."""
 
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from cop2l.audit.flags import NOT_SPLIT, in_flags
 from cop2l.certify.inputs import features
@@ -12,7 +13,9 @@ from cop2l.errors import UserError
 from cop2l.experiments.learners import names_of
 from cop2l.features import load_stream
 from cop2l.kernel.building import DEFAULT_PRIOR_SHARE
-from cop2l.kernel.form import Unreadable, canonical_json, open_regular
+from cop2l.kernel.checking import check_samples
+from cop2l.kernel.form import Unreadable, canonical_json
+from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict, quoted
 from cop2l.streams.encoding import TEXT_SIZE
 from cop2l.streams.files import stored_arrays
@@ -28,6 +31,10 @@ STANDARD_OPTIONS = {
 }
 SEEDS = ("seed", "class_seed", "order_seed", "problem")
 SPLIT_NOT_STANDARD = "options of the split into tasks are not the standard ones of this data"
+ANOTHER_SPLIT = (
+    "The data, split as you typed, is not what the certificate speaks of, and the certificate states no split: "
+    "type all options that its tasks were made with (--tasks, --scenario, --columns, ...)."
+)
 MAX_ROWS = 10**8
 """A stated split with larger numbers is refused."""
 LOADING_ERRORS = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, OSError)
@@ -56,10 +63,8 @@ def samples_for(
     if tasks is None:
         return _split_data(notes, certificate, str(data), dict(split), split_as_stated)
     tasks = {task: (features(x), *columns) for task, (x, *columns) in tasks.items()}
-    for key, value in split.items():
-        stated = certificate["scenario"] if key == "scenario" else (certificate["data"] or {}).get(key)
-        if not _same(stated, value):
-            notes.invalid.append(_contradiction(key, stated, value))
+    stated_options = {**(certificate["data"] or split), "scenario": certificate["scenario"]}
+    notes.invalid += _contradictions(stated_options, split)
     notes.checked.append(
         "The samples were given task by task: how they were split is not the certificate's choice."
     )
@@ -68,11 +73,9 @@ def samples_for(
 
 def task_arrays(path: Path) -> dict[int, tuple[Any, ...]] | None:
     """The samples in an .npz file of x_1, y_1, x_2, y_2, ..., and groups g_1, g_2, ... if any; None for another file."""
-    if path.suffix != ".npz" or not path.exists():
+    if path.suffix != ".npz" or not path.is_file():
         return None
     try:
-        with open_regular(path):
-            pass
         content = stored_arrays(path)
     except UserError as error:
         raise Unreadable(str(error)) from None
@@ -91,39 +94,64 @@ def _split_data(
     typed_options: dict[str, Any],
     split_as_stated: bool,
 ) -> LoadedData:
-    """The samples of a stream, split with the stated options, which must be standard or typed by the auditor."""
-    _refuse_special_file(Path(source))
-    recipe = certificate["data"] or {}
-    stated_options = _stated_options(notes, certificate, recipe, typed_options)
-    prior = _prior(certificate, recipe.get("holdout"))
-    standard, loading_error = _standard_stream(source, prior)
-    defaults = STANDARD_OPTIONS | (
-        {"scenario": standard.scenario, "tasks": len(standard)} if standard else {}
-    )
-    accepted = _compare_options(notes, stated_options, typed_options, defaults, split_as_stated)
-    options = stated_options | typed_options
-    stream = standard if all(_same(options[key], defaults.get(key)) for key in options) else None
+    """The samples of a stream that is split; none if the certificate does not speak of them."""
+    stream = _split_stream(notes, certificate, source, typed_options, split_as_stated)
     if stream is None:
+        return LoadedData()
+    samples = _tasks_and_tests(stream, len(certificate["records"]))
+    if certificate["data"] is None:
         try:
-            _refuse_sizes(options)
-            stream = load_stream(source, prior=prior, **options)
-        except LOADING_ERRORS as error:
-            if loading_error is not None:
-                raise Unreadable(f"The data cannot be loaded: {in_flags(str(loading_error))}") from None
-            notes.invalid.append(f"The data cannot be split as the certificate states: {quoted(str(error))}.")
+            check_samples(Verdict(), certificate, samples.tasks, torch.empty(0))
+        except Refusal:
+            notes.unverified.append(ANOTHER_SPLIT)
             return LoadedData()
-    stream = _with_stated_columns(notes, source, recipe.get("inputs"), stream, options | {"prior": prior})
-    if accepted:
-        notes.assumed.append(f"The split is the issuer's, accepted as stated: {quoted(accepted)}.")
-    elif not notes.unverified:
-        split = "one that you typed" if typed_options else "standard one of the stream"
-        notes.checked.append(f"The split is the {split}.")
     _check_stream(notes, certificate, stream)
     if stream.description.get("label_set") == FOUND_IN_DATA:
         notes.assumed.append(
             "The classes were found in the data, certified examples included: that there are no others was known before."
         )
-    return _tasks_and_tests(stream, len(certificate["records"]))
+    return samples
+
+
+def _split_stream(
+    notes: Verdict,
+    certificate: Mapping[str, Any],
+    source: str,
+    typed_options: dict[str, Any],
+    split_as_stated: bool,
+) -> Stream | None:
+    """The stream, split with the stated options, which must be standard or typed by the auditor; None if that is impossible."""
+    path, recipe = Path(source), certificate["data"] or {}
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise Unreadable(f"{source} is neither a file nor a folder.")
+    stated_options = _stated_options(notes, certificate, recipe, typed_options)
+    prior, defaults, standard, loading_error = _prior(certificate), STANDARD_OPTIONS, None, None
+    try:
+        standard = load_stream(source, prior=prior)
+        defaults = defaults | {"scenario": standard.scenario, "tasks": len(standard)}
+    except LOADING_ERRORS as error:
+        loading_error = error
+    accepted = _compare_options(notes, stated_options, typed_options, defaults, split_as_stated)
+    options, stream = stated_options | typed_options, standard
+    if not all(_same(options[key], defaults.get(key)) for key in options):
+        try:
+            _refuse_sizes(options)
+            stream = load_stream(source, prior=prior, **options)
+        except LOADING_ERRORS as error:
+            loading_error, stream = loading_error or error, None
+    if stream is None:
+        if certificate["data"] is None or standard is None:
+            raise Unreadable(f"The data cannot be loaded: {in_flags(str(loading_error))}")
+        notes.invalid.append(
+            f"The data cannot be split as the certificate states: {quoted(str(loading_error))}."
+        )
+        return None
+    if accepted:
+        notes.assumed.append(f"The split is the issuer's, accepted as stated: {quoted(accepted)}.")
+    elif not notes.unverified:
+        split = "one that you typed" if typed_options else "standard one of the stream"
+        notes.checked.append(f"The split is the {split}.")
+    return _with_stated_columns(notes, source, recipe.get("inputs"), stream, options | {"prior": prior})
 
 
 def _stated_options(
@@ -137,10 +165,8 @@ def _stated_options(
     stated_options |= {
         key: [stated_options[key]] for key in ("columns", "text") if isinstance(stated_options.get(key), str)
     }
-    share = recipe.get("holdout")
-    if "holdout" in typed_options and not _same(typed_options["holdout"], share):
-        notes.invalid.append(_contradiction("holdout", share, typed_options["holdout"]))
-    typed_options.pop("holdout", None)
+    typed_share = {"holdout": typed_options.pop("holdout", recipe.get("holdout"))}
+    notes.invalid += _contradictions(recipe, typed_share)
     if certificate["data"] is None:  # a certificate made in Python states no split: the auditor's holds
         stated_options |= typed_options
     if stated_options["scenario"] != certificate["scenario"]:
@@ -158,23 +184,20 @@ def _compare_options(
     split_as_stated: bool,
 ) -> dict[str, Any]:
     """Check that every stated option is standard or typed; the options that the auditor accepts as stated."""
-    accepted, unconfirmed = dict[str, Any](), 0
-    for key in sorted({*stated_options, *typed_options}):
-        value = stated_options.get(key, defaults.get(key))
-        if key in typed_options:
-            if not _same(value, typed_options[key]):
-                notes.invalid.append(_contradiction(key, value, typed_options[key]))
-        elif not _same(value, defaults.get(key)):
-            if split_as_stated:
-                accepted[key] = value
-            else:
-                unconfirmed += 1
-    if unconfirmed:
-        notes.unverified.append(
-            f"{unconfirmed} {SPLIT_NOT_STANDARD}: type them if you know it to be so (see above), "
-            "or accept all with --split-as-stated."
-        )
-    return accepted
+    values = {key: stated_options.get(key, defaults.get(key)) for key in {*stated_options, *typed_options}}
+    notes.invalid += _contradictions(values, typed_options)
+    unconfirmed = {
+        key: value
+        for key, value in sorted(values.items())
+        if key not in typed_options and not _same(value, defaults.get(key))
+    }
+    if split_as_stated or not unconfirmed:
+        return unconfirmed
+    notes.unverified.append(
+        f"{len(unconfirmed)} {SPLIT_NOT_STANDARD}: type them if you know it to be so (see above), "
+        "or accept all with --split-as-stated."
+    )
+    return {}
 
 
 def _with_stated_columns(
@@ -182,12 +205,7 @@ def _with_stated_columns(
 ) -> Stream:
     """The stream with the columns of its table in the order of the certificate, which names them."""
     columns = names_of(stream).get("inputs")
-    if (
-        not isinstance(stated_columns, list)
-        or columns is None
-        or stated_columns == columns
-        or "columns" in options
-    ):
+    if "columns" in options or columns in (None, stated_columns) or not isinstance(stated_columns, list):
         return stream
     missing = [name for name in stated_columns if name not in columns]
     extra = [name for name in columns if name not in stated_columns]
@@ -204,71 +222,46 @@ def _with_stated_columns(
 
 def _check_stream(notes: Verdict, certificate: Mapping[str, Any], stream: Stream) -> None:
     """Check that the tasks of the certificate are tasks of the stream, with the same classes."""
+    differences, recipe, names = list[str](), certificate["data"] or {}, names_of(stream)
     if stream.scenario != certificate["scenario"]:
-        notes.invalid.append(
-            f"The stream is {stream.scenario}, and the certificate {certificate['scenario']}."
-        )
+        differences.append(f"The stream is {stream.scenario}, and the certificate {certificate['scenario']}.")
     if stream.classes != certificate["classes"]:
-        notes.invalid.append(
+        differences.append(
             f"The stream has {stream.classes} classes, and the certificate {certificate['classes']}."
         )
     # `learn(x, y)` without `classes` states all classes; only task-incremental tasks depend on them
     all_classes = [] if stream.scenario == "task-incremental" else [list(range(stream.classes))]
     for record in certificate["records"]:
-        head = sorted(stream.heads[record["task"] - 1]) if record["task"] <= len(stream) else None
-        if head is None:
-            notes.invalid.append(
-                f"The stream has {len(stream)} tasks, and the certificate speaks of task {record['task']}."
-            )
-        elif record["head"] not in (head, *all_classes):
-            notes.invalid.append(
-                f"The classes of task {record['task']} are not those that the stream gives it."
-            )
-    names, recipe = names_of(stream), certificate["data"] or {}
+        t = record["task"]
+        if t > len(stream):
+            differences.append(f"The stream has {len(stream)} tasks, and the certificate speaks of task {t}.")
+        elif record["head"] not in (sorted(stream.heads[t - 1]), *all_classes):
+            differences.append(f"The classes of task {t} are not those that the stream gives it.")
     for key, noun in (("task_names", "tasks"), ("class_names", "classes")):
         if key in recipe and recipe[key] != names.get(key):
-            notes.invalid.append(f"The names of the {noun} are not those of the data.")
-    for reason in stream.not_valid:
-        if reason not in certificate["not_valid"]:
-            notes.invalid.append(
-                f"On this stream no certificate is valid: {reason} The certificate does not declare it."
-            )
+            differences.append(f"The names of the {noun} are not those of the data.")
+    # where the certificate states no split, an option that was not typed may be the reason
+    (notes.unverified if certificate["data"] is None else notes.invalid).extend(differences)
+    notes.invalid += [
+        f"On this stream no certificate is valid: {reason} The certificate does not declare it."
+        for reason in stream.not_valid
+        if reason not in certificate["not_valid"]
+    ]
 
 
 def _tasks_and_tests(stream: Stream, tasks: int) -> LoadedData:
     """The rows of the first tasks and their test parts; the checker withholds rows itself."""
-    samples = LoadedData(stream=stream)
-    for task in stream[:tasks]:
-        groups = [stream.groups[task.t - 1]] if stream.groups else []
-        samples.tasks[task.t] = (task.x, task.y, *groups)
-    for task in stream.test[:tasks]:
-        samples.tests[task.t] = (task.x, task.y)
-    return samples
+    rows = {task.t: (task.x, task.y, *stream.groups[task.t - 1 : task.t]) for task in stream[:tasks]}
+    return LoadedData(rows, {task.t: (task.x, task.y) for task in stream.test[:tasks]}, stream)
 
 
-def _prior(certificate: Mapping[str, Any], withheld: Any) -> tuple[float, int, float]:
+def _prior(certificate: Mapping[str, Any]) -> tuple[float, int, float]:
     """The prior share, seed and withheld share, which select the examples that prepare the columns of a table."""
     options = certificate["options"]
     settings = (certificate["settings"] or {}) if options.kind == "holdout" else {"prior": options.prior}
-    share = settings.get("prior", DEFAULT_PRIOR_SHARE)
-    return share if type(share) is float else 0.0, options.seed, withheld if type(withheld) is float else 0.0
-
-
-def _standard_stream(source: str, prior: tuple[float, int, float]) -> tuple[Stream | None, Exception | None]:
-    """The stream, split without any option; or the error of loading it."""
-    try:
-        return load_stream(source, prior=prior), None
-    except LOADING_ERRORS as error:
-        return None, error
-
-
-def _refuse_special_file(path: Path) -> None:
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise Unreadable(f"{path} is neither a file nor a folder.")
+    shares = settings.get("prior", DEFAULT_PRIOR_SHARE), (certificate["data"] or {}).get("holdout")
+    prior, withheld = (share if type(share) is float else 0.0 for share in shares)
+    return prior, options.seed, withheld
 
 
 def _refuse_sizes(options: Mapping[str, Any]) -> None:
@@ -283,5 +276,10 @@ def _same(left: Any, right: Any) -> bool:
     return canonical_json(left) == canonical_json(right)
 
 
-def _contradiction(key: str, stated_value: Any, typed_value: Any) -> str:
-    return f"The certificate states {key}={stated_value!r:.200}, and {typed_value!r:.200} was typed."
+def _contradictions(stated_options: Mapping[str, Any], typed_options: Mapping[str, Any]) -> list[str]:
+    """A sentence for each typed option that is stated otherwise."""
+    return [
+        f"The certificate states {key}={stated_options.get(key)!r:.200}, and {value!r:.200} was typed."
+        for key, value in typed_options.items()
+        if not _same(stated_options.get(key), value)
+    ]

@@ -1,36 +1,38 @@
 """The loader reads the data, splits it into tasks, writes arrays, and runs the checker, which decides alone."""
 
 import json
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from cop2l.audit.commitment import hash_from
 from cop2l.audit.finding import find_certificates, is_export
 from cop2l.audit.flags import verify_command
-from cop2l.audit.readable import ReadableVerdict
 from cop2l.audit.split import SPLIT_NOT_STANDARD, LoadedData, samples_for
+from cop2l.certify import notebook
+from cop2l.certify.commitment import commitment_hash, read_commitment
 from cop2l.errors import UserError, printable_text
-from cop2l.experiments.records import SUMMARY, read_summary
+from cop2l.experiments.records import SUMMARY
 from cop2l.kernel import arrays
-from cop2l.kernel.form import TEXT_FILE, Unreadable, read_certificate
+from cop2l.kernel.form import TEXT_FILE, Unreadable, plain_object, read_certificate, read_json
 from cop2l.kernel.options import Refusal
-from cop2l.kernel.samples import numbers
-from cop2l.kernel.verdict import PARTS, Verdict, quoted
+from cop2l.kernel.verdict import CONCLUSIONS, PARTS, Verdict, quoted
 from cop2l.streams.loading import GENERATED
+from cop2l.text import count
 
-NO_DIGEST = "0" * 64
 NOT_READ = (
     "Beside the certificates only the reasons in the summary why they are not valid were read: "
     "no saved learner (its memory, prior examples, sums), no record, and no number of the summary."
 )
-SPARE_BYTES = 2**27
-"""Bytes that stay free on the disk that the arrays are written to."""
+
+
+COLOURS = {"valid": notebook.ACCENT, "invalid": notebook.ALARM, "cannot tell": notebook.QUIET}
+UNFOLDED = ("invalid", "unverified", "claim")
+"""The parts that a notebook shows first; the others are folded."""
 
 
 def start_checker(arguments: list[str], **process_options: Any) -> "subprocess.CompletedProcess[str]":
@@ -56,7 +58,7 @@ def run_checker(
     **process_options: Any,
 ) -> "subprocess.CompletedProcess[str]":
     """Load the data and run the checker on it; its exit code is the verdict."""
-    notes, samples, digest, command = Verdict(), LoadedData(), NO_DIGEST, None
+    notes, samples, digest, command = Verdict(), LoadedData(), "0" * 64, None
     path, folders = Path(path), find_certificates(Path(path), notes)
     export = ["--export", str(path)] if is_export(path) else []
     if path not in (folders[-1], folders[-1] / TEXT_FILE) and not export:
@@ -73,76 +75,90 @@ def run_checker(
         pass
     arguments = [*map(str, folders), *export, *checker_options]
     arguments += ["--model", _function_name(model)] if model is not None else []
-    arguments += ["--commitment", hash_from(commitment)] if commitment is not None else []
+    arguments += ["--commitment", _hash_of(commitment)] if commitment is not None else []
     fields = {
         "whole": samples.stream is not None,
         "draws": not isinstance(data, Mapping) and str(data) in GENERATED,
         "command": command,
         "notes": {name: [printable_text(line)[:900] for line in getattr(notes, name)] for name in PARTS},
     }
-    with _arrays_folder(keep_arrays, _bytes_of(samples.tasks) + _bytes_of(samples.tests)) as folder:
+    with _arrays_folder(keep_arrays) as folder:
         try:
-            arrays.write_arrays(folder, digest, samples.tasks, samples.tests, **fields)
-        except (TypeError, ValueError, AttributeError, IndexError) as error:
-            raise Unreadable(f"The data cannot be written as arrays: {error!r:.200}") from None
+            arrays.write_arrays(Path(folder), digest, samples.tasks, samples.tests, **fields)
+        except (TypeError, ValueError, AttributeError, IndexError, OSError) as error:
+            raise Unreadable(f"The data cannot be written as arrays to {folder}: {error!r:.200}") from None
         del samples
         return start_checker([str(folder), *arguments], **process_options)
 
 
 def _check_summary(notes: Verdict, run: Path, declared: Sequence[str]) -> None:
     """Add the reasons in a run's summary that its certificates, which are older, do not declare."""
-    if not (run / SUMMARY).is_file():
-        return
     try:
-        reasons = [reason for reason in read_summary(run).not_valid if reason not in declared]
-    except UserError:
+        reasons = plain_object(read_json(run / SUMMARY), SUMMARY).get("not_valid")
+    except (Refusal, Unreadable):  # also if there is none
         return
     notes.invalid += [
-        f"The run declares its certificate not valid: {quoted(reason, 600)}" for reason in reasons
+        f"The run declares its certificate not valid: {quoted(reason, 600)}"
+        for reason in (reasons if isinstance(reasons, list) else [])
+        if reason not in declared
     ]
 
 
-def _bytes_of(tasks: arrays.Samples) -> int:
-    """The number of bytes that the arrays take; 0 for values that cannot be written, which writing refuses."""
-    try:
-        return sum(len(x) * (numbers(x[:1]).nbytes + 16) for x, *_ in tasks.values() if len(x))
-    except (TypeError, ValueError, AttributeError, IndexError):
-        return 0
-
-
-@contextmanager
-def _arrays_folder(keep_arrays: str | Path | None, size: int) -> Iterator[Path]:
-    """A private folder for this number of bytes: a temporary one, or the new folder that the auditor names."""
-    parent = Path(keep_arrays).absolute().parent if keep_arrays is not None else Path(tempfile.gettempdir())
-    if (free := shutil.disk_usage(parent).free) < size + SPARE_BYTES:
-        sizes = f"The arrays take {size / 1e9:.1f} GB, and {parent} has {free / 1e9:.1f} GB"
-        raise UserError(f"{sizes}: set TMPDIR to a larger disk, or give --keep-arrays.")
+def _arrays_folder(keep_arrays: str | Path | None) -> AbstractContextManager[Any]:
+    """A private folder: a temporary one, or the new folder that the auditor names."""
     if keep_arrays is None:
-        with tempfile.TemporaryDirectory(prefix="cop2l-") as scratch:
-            yield Path(scratch)
-        return
+        return tempfile.TemporaryDirectory(prefix="cop2l-")
     try:
         Path(keep_arrays).mkdir(mode=0o700)
     except FileExistsError:
         raise UserError(f"{keep_arrays} is there already; give --keep-arrays a new folder.") from None
-    yield Path(keep_arrays)
+    return nullcontext(keep_arrays)
+
+
+def _hash_of(commitment: str | Path | Mapping[str, Any]) -> str:
+    """The hash of a commitment that an auditor gives as a hash, a file or its content."""
+    if isinstance(commitment, Mapping):
+        return commitment_hash(commitment)
+    if Path(commitment).exists():
+        return commitment_hash(read_commitment(commitment))
+    if not re.fullmatch("[0-9a-fA-F]{64}", str(commitment)):
+        raise UserError(
+            f"{commitment} is neither the SHA-256 of a commitment nor its file; give the one you were handed."
+        )
+    return str(commitment).lower()
 
 
 def _function_name(model: str | Callable[[int], Any]) -> str:
     """The name of the auditor's function, which the checker imports."""
     if isinstance(model, str):
         return model
-    name = f"{getattr(model, '__module__', '')}:{getattr(model, '__qualname__', '')}"
-    if (
-        not callable(model)
-        or name.startswith("__main__")
-        or "<" in name
-        or name.count(".") > name.partition(":")[0].count(".")
-    ):
+    module, name = getattr(model, "__module__", ""), getattr(model, "__qualname__", "")
+    if not callable(model) or module == "__main__" or not name.isidentifier():
         raise UserError(
             "Give the model as the name of a function build(seed) in a module, such as 'my_models:build'."
         )
-    return name
+    return f"{module}:{name}"
+
+
+class ReadableVerdict(Verdict):
+    """A verdict with a short repr and a table for notebooks."""
+
+    def __repr__(self) -> str:
+        numbers = {name: len(getattr(self, name)) for name in ("invalid", "unverified")}
+        counts = (f"{number} {name}" for name, number in numbers.items() if number)
+        return f"Verdict({', '.join([self.status, count(len(self.statements), 'statement'), *counts])})"
+
+    def _repr_html_(self) -> str:
+        parts = {
+            name: notebook.folded_list(title, getattr(self, name), folded=name not in UNFOLDED)
+            for name, title in PARTS.items()
+        }
+        title, _, meaning = CONCLUSIONS[self.status].partition(": ")
+        unfolded = [parts.pop(name) for name in UNFOLDED]
+        conclusion = notebook.paragraph(f"{meaning[0].upper()}{meaning[1:]}")
+        return notebook.card(
+            title.capitalize(), *unfolded, conclusion, *parts.values(), colour=COLOURS[self.status]
+        )
 
 
 def verify(

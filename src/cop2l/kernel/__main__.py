@@ -19,7 +19,7 @@ from cop2l.kernel import arrays, exact
 from cop2l.kernel.building import model_for, stored_shapes
 from cop2l.kernel.checking import Policy, Say, check_certificates
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS, WEIGHTS, check_export
-from cop2l.kernel.form import FILES, HOLDOUT_FILES, TEXT_FILE, Content, Unreadable, open_regular, read_certificate
+from cop2l.kernel.form import FILES, HOLDOUT_FILES, TEXT_FILE, Content, open_regular, read_certificate
 from cop2l.kernel.holdout import BlindMethod, check_holdouts
 from cop2l.kernel.options import Refusal, UserError, require
 from cop2l.kernel.verdict import PARTS, Verdict
@@ -38,7 +38,8 @@ def decide(
         last = read_certificate(folders[-1])
         holdout = last["options"].kind == "holdout"
         learned, withheld = split(last, tasks) if index["whole"] else ({} if holdout else tasks, tasks)
-        settings: dict[str, Any] = {"loaded_for": index["certificate"], "commitment": commitment, "policy": policy, "say": say}
+        settings: dict[str, Any] = {"commitment": commitment, "policy": policy, "say": say}
+        require(index["certificate"] == last["digest"], "The data was loaded for another certificate than this one.")
         if holdout:
             verdict = check_holdouts(folders, withheld, learned, blind, model, tests=tests, **settings)
         else:
@@ -56,9 +57,9 @@ def decide(
 
 
 def _add_notes(verdict: Verdict, index: Content) -> None:
-    """Add the sentences of the loader, which can only lower the verdict."""
+    """Put the sentences of the loader first; they can only lower the verdict."""
     for name in PARTS:
-        getattr(verdict, name).extend(index["notes"][name])
+        getattr(verdict, name)[:0] = index["notes"][name]
     verdict.command = index["command"]
 
 
@@ -70,8 +71,6 @@ def _copy_files(folder: Path, target: Path, names: tuple[str, ...] = (TEXT_FILE,
             if name.endswith(".safetensors") and (folder / name).stat().st_size > 2**26:
                 stored_shapes(folder / name, "")  # raises if the file is not as large as its header states
             with open_regular(folder / name) as file, (target / name).open("xb") as copy:
-                if os.fstat(file.fileno()).st_size > shutil.disk_usage(target).free:
-                    raise Unreadable(f"{name} is larger than what is free for a copy: set TMPDIR to a larger disk.")
                 shutil.copyfileobj(file, copy)
     return target
 

@@ -104,15 +104,7 @@ def upper_tail(bound: float, n: int, errors: int) -> Decimal:
     """P[Bin(n, bound) >= errors]: the largest probability of this many errors if the error rate is at most the bound."""
     with localcontext(SIXTY_DIGITS):
         v = Decimal(bound)
-        if errors <= n * v or v >= 1:
-            return Decimal(1)
-        if v == 0:
-            return Decimal(0)
-        term = total = v**n
-        for k in range(n, errors, -1):  # C(n,k-1)/C(n,k) = k/(n-k+1)
-            term *= (1 - v) / v * k / (n - k + 1)
-            total += term
-        return total
+        return Decimal(1) if errors <= n * v or v >= 1 else lower_tail(1 - v, n, n - errors)
 
 
 def counts_of(record: Counts, family: str, subject: Any) -> Counts:
@@ -223,14 +215,19 @@ def kl_follows(v: Decimal, n: int, errors: int, eps: Decimal) -> bool:
 
 def tail_follows(v: Decimal, n: int, errors: int, eps: Decimal) -> bool:
     """P[Bin(n, v) <= errors] <= e^-eps, v < 1: v is not below the inverse of the binomial tail."""
-    if v <= 0 or errors >= n:
-        return False
+    return v > 0 and errors < n and lower_tail(v, n, errors) * (1 + MARGIN) <= (-eps).exp()
+
+
+def lower_tail(v: Decimal, n: int, k: int) -> Decimal:
+    """P[Bin(n, v) <= k], k < n."""
+    if v == 1:
+        return Decimal(0)
     term = total = (1 - v) ** n
     ratio = v / (1 - v)
-    for i in range(errors):
+    for i in range(k):  # C(n,i+1)/C(n,i) = (n-i)/(i+1)
         term *= ratio * (n - i) / (i + 1)
         total += term
-    return total * (1 + MARGIN) <= (-eps).exp()
+    return total
 
 
 def gain_follows(v: Decimal, n: int, gained: int, share: Decimal) -> bool:

@@ -31,20 +31,17 @@ def model_for(certificate: Mapping[str, Any], function: str | None, file: Path, 
     if function is None and name not in [*MODELS]:  # a list, because the name may be of any type
         return None
     shapes = stored_shapes(file, prefix)
-    stored_numbers = sum(math.prod(shape) for shape in shapes.values())
     if function is not None:
         seed = description.get("seed")
         model = auditors_model(function, seed if type(seed) is int else certificate["options"].seed)
         if description.get("scale") == PRIOR:
-            good = type(inputs) is list and all(type(size) is int and 0 < size <= stored_numbers for size in inputs)
+            numbers = sum(math.prod(shape) for shape in shapes.values())
+            good = type(inputs) is list and all(type(size) is int and 0 < size <= numbers for size in inputs)
             require(good and inputs, f"The inputs of the model are described as {inputs!r:.40}.")
             model = scalable(model, inputs)  # type: ignore[arg-type]
         require(shapes_of(model) == shapes, f"The model that {function} builds has other tensors than {file.name}.")
     else:
-        widths = [description.get(key) for key in ("hidden", "classes")]
-        small = all(type(width) is not int or width <= stored_numbers for width in widths)  # drawing weights takes memory
-        same = small and described_shapes(description) == shapes
-        require(same, f"The model described has other tensors than {file.name}.")
+        require(described_shapes(description) == shapes, f"The model described has other tensors than {file.name}.")
         model = rebuild(description)
     return model.to(device=device_of(certificate), dtype=dtype_of(certificate))
 
@@ -69,7 +66,7 @@ def shapes_of(model: nn.Module) -> Shapes:
 
 
 def described_shapes(description: Mapping[str, Any]) -> Shapes:
-    """The names and shapes of the tensors of one of cop2l's own models, without allocating them."""
+    """The names and shapes of the tensors of one of cop2l's own models; no weights are drawn."""
     try:
         with torch.device("meta"):
             return shapes_of(rebuild(description))

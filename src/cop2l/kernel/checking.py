@@ -60,12 +60,12 @@ DEFAULT_POLICY = Policy()
 
 def check_certificates(
     folders: Sequence[Path], samples: Samples | None = None, model: nn.Module | None = None, *,
-    tests: Samples | None = None, loaded_for: str | None = None, commitment: str | None = None,
+    tests: Samples | None = None, commitment: str | None = None,
     policy: Policy = DEFAULT_POLICY, say: Say = lambda _: None,
 ) -> Verdict:  # fmt: skip
     """The verdict on the CoP2L certificates of a run, in order: on the last one, and on the agreement of the others with it.
 
-    samples      for each task (x, y) or (x, y, groups), loaded for the certificate of digest `loaded_for`
+    samples      for each task (x, y) or (x, y, groups)
     model        the architecture, with the initial weights that its seed gives here
     tests        other examples of the tasks, which can only speak against the certificate
     commitment   a hash that the auditor was handed before the data was seen
@@ -74,7 +74,7 @@ def check_certificates(
     """
 
     def decide(verdict: Verdict) -> bool:
-        run = check_text(verdict, folders, loaded_for, policy)
+        run = check_text(verdict, folders, policy)
         last, committed = run[-1], check_commitment(verdict, run[-1], commitment)
         if model is None or last["options"].kind == "holdout":
             verdict.unverified.append("The model was not given, so neither its errors nor how it was learned could be checked.")
@@ -113,7 +113,7 @@ def complete_verdict(decide: Callable[[Verdict], bool]) -> Verdict:
     return verdict
 
 
-def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None, policy: Policy) -> list[Content]:
+def check_text(verdict: Verdict, folders: Sequence[Path], policy: Policy) -> list[Content]:
     """Check the text of the certificates of a run: form, hashes, agreement, and the arithmetic of every statement."""
     run = [read_certificate(folder) for folder in folders]
     last, times = run[-1], [len(content["records"]) for content in run]
@@ -122,7 +122,6 @@ def check_text(verdict: Verdict, folders: Sequence[Path], loaded_for: str | None
     require_within_limit(policy, sum(work))
     verdict.statements, verdict.issuer = last["statements"], issuers_texts(last)
     verdict.claim, verdict.rows = claim_lines(last, last["statements"]), claim_subject(last)
-    require(loaded_for in (None, last["digest"]), "The data was loaded for another certificate than this one.")
     require(all(a < b for a, b in itertools.pairwise(times)), "The certificates of the run are not in the order of its tasks.")
     for content, time in zip(run, times, strict=True):
         for name in (*commitment_of(last), "commitment", "not_valid"):
@@ -198,7 +197,7 @@ def check_commitment(verdict: Verdict, certificate: Content, commitment: str | N
     return True
 
 
-def check_samples(verdict: Verdict, certificate: Content, samples: Samples, parameter: Tensor) -> CheckedSamples:
+def check_samples(verdict: Verdict, certificate: Mapping[str, Any], samples: Samples, parameter: Tensor) -> CheckedSamples:
     """The given samples, on the device of `parameter`; refused if they are not the data of the certificate."""
     checked_samples, options = CheckedSamples(), certificate["options"]
     for record in certificate["records"]:
@@ -274,7 +273,7 @@ def _check_learning(
             stated = last["classes"], last["model"].get("parameters")
             require(stated == sizes, f"Outputs and parameters of the model are {sizes}, not {stated!r:.60}.")
             check_tests(verdict, records, _test_errors(last_model, masked_classes, tests, len(records)))
-            recounted = _learn_again(learner, run, samples, answers, unused, bool(other_machines), say)
+            recounts = _learn_again(learner, run, samples, answers, unused, bool(other_machines), say)
             _rebuild(rebuilder, learner, parts)
         require(digest(rebuilt.state_dict()) == last["theta"], "The model rebuilt from the compression sets is another one.")
     except Refusal as refusal:
@@ -282,7 +281,7 @@ def _check_learning(
             raise
         verdict.unverified.append(f"{refusal} But it was made on another machine, quoted below; this one is: {machine}.")
         return False
-    check_repeats(verdict, last, recounted, policy)
+    check_repeats(verdict, run, recounts, policy)
     picked, prior = sum(len(s.compression) + len(s.evicted) for s in learner.sets), sum(record["prior"] for record in records)
     verdict.checked += [
         f"All errors of {len(run)} certificate{'s' * (len(run) > 1)} were counted with the stored parameters, as stated.",
@@ -308,7 +307,7 @@ def _answers(model: nn.Module, S: Examples, masked_classes: Tensor | None) -> tu
 def _learn_again(
     learner: ReferenceLearner, run: Sequence[Content], samples: CheckedSamples,
     answers: Mapping[int, Sequence[tuple[Rows, Rows]]], unused: nn.Module, elsewhere: bool, say: Say,
-) -> Recount:  # fmt: skip
+) -> list[Recount]:  # fmt: skip
     """Learn all tasks; after each that has a certificate compare sets, messages, parameters and counts."""
     model, masked_classes, options = learner.model, learner.masked_classes, learner.options
     certificates, recounts = {len(content["records"]): content for content in run}, list[Recount]()
@@ -331,12 +330,13 @@ def _learn_again(
         repeats = exact.repeated_answers([keys for _, keys in answers[t]], used)
         errors, all_facts = [errors for errors, _ in answers[t]], [facts for _, facts in samples.values()]
         recounts.append(recount(content, learner.sets, errors, repeats, all_facts))
-    return replace(recounts[-1], as_stated=all(one.as_stated for one in recounts))
+    return recounts
 
 
-def check_repeats(verdict: Verdict, last: Content, recounted: Recount, policy: Policy) -> None:
+def check_repeats(verdict: Verdict, run: Sequence[Content], recounts: Sequence[Recount], policy: Policy) -> None:
     """Rows that the model cannot tell from another must count as errors, unless the data is discrete (theory.md)."""
-    repeats = ", ".join(f"{count} of task {task}" for task, count in enumerate(recounted.repeats, 1) if count)
+    last, (numbers_of_repeats, records) = run[-1], recounts[-1]
+    repeats = ", ".join(f"{count} of task {task}" for task, count in enumerate(numbers_of_repeats, 1) if count)
     if not repeats:
         verdict.checked.append("The model gives each row other outputs, so no row is a copy of another.")
         return
@@ -345,10 +345,10 @@ def check_repeats(verdict: Verdict, last: Content, recounted: Recount, policy: P
         verdict.assumed.append(f"Rows that repeat another ({repeats}) are independent draws of discrete data.")
         return
     verdict.assumed.append(REPEATS_BY_RULE)
-    if recounted.as_stated and has_theorem:
+    if has_theorem and all(full == content["records"] for content, (_, full) in zip(run, recounts, strict=True)):
         verdict.rows.append(f"Rows that the model cannot tell from another count as errors: {repeats}.")
         return
-    content = {**last, "records": recounted.records}
+    content = {**last, "records": records}
     statements = least_bounds(content)
     if policy.count_repeats and has_theorem:
         verdict.rows.append(f"Rows that the model cannot tell from another count as errors in these bounds: {repeats}.")

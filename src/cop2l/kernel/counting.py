@@ -1,7 +1,6 @@
 """Counts the integers of a certificate again, from sets and errors."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -15,6 +14,8 @@ from cop2l.kernel.options import Options, require
 from cop2l.randomness import marks
 
 NO_REPEATS = repeat(np.False_)
+Recount = tuple[list[int], list[Content]]
+"""The number of repeated rows of each task, and the records in which these count as errors."""
 Facts = dict[str, Any]
 """Facts about the rows of a task that claims need: `labels`, numbers of `groups`, and `wrong`: the errors after that task."""
 
@@ -89,15 +90,6 @@ def count_records(
     return records
 
 
-@dataclass(frozen=True)
-class Recount:
-    """The counts of a certificate in which repeated rows are errors, and whether it states these."""
-
-    repeats: list[int]
-    records: list[Content]
-    as_stated: bool
-
-
 def recount(
     content: Content, sets: Sequence[Sets], errors: Sequence[Rows], repeated: Sequence[Rows], facts: Sequence[Facts]
 ) -> Recount:
@@ -107,4 +99,4 @@ def recount(
     for record, *possible in zip(stated_records, plain, full, strict=True):
         sentence = f"The counts of task {record['task']} after task {len(plain)} are not those that the data gives."
         require(record in possible, sentence)
-    return Recount([int(mask.sum()) for mask in repeated], full, full == stated_records)
+    return [int(mask.sum()) for mask in repeated], full

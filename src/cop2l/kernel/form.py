@@ -106,7 +106,6 @@ CERTIFICATE_FIELDS = {
     "commitment": optional(sha256), "records": list_of(object_of(**RECORD_FIELDS), 1), "statements": list_of(STATEMENT, 1),
     "files": plain_object, "digest": sha256,
 }  # fmt: skip
-HASH_FIELDS = {"theta_0": sha256, "theta": sha256, "sets": sha256}
 
 
 # ---- files
@@ -141,12 +140,13 @@ def open_regular(path: Path) -> Iterator[Any]:
 
 def read_certificate(folder: Path) -> Content:
     """Read the certificate in a folder and check its form and hashes; nothing is recomputed. The result also has its folder."""
-    raw = _read_json(folder / TEXT_FILE)
+    raw = read_json(folder / TEXT_FILE)
     stated = (raw.get("format"), raw.get("version")) if isinstance(raw, dict) else (None, None)
     if stated != (FORMAT, VERSION):
         raise Unreadable(f"{TEXT_FILE} is not a cop2l certificate of format {VERSION}, the only one that this program reads.")
     holdout = options_of(raw.get("options"), "The table of options").kind == "holdout"
-    content: Content = object_of(**CERTIFICATE_FIELDS, **({} if holdout else HASH_FIELDS))(raw, "The certificate")
+    hashes = dict.fromkeys(() if holdout else ("theta_0", "theta", "sets"), sha256)
+    content: Content = object_of(**CERTIFICATE_FIELDS, **hashes)(raw, "The certificate")
     require(content["digest"] == content_digest(raw), "The text of the certificate was changed: its digest does not match.")
     names = HOLDOUT_FILES if holdout else FILES
     require(set(content["files"]) == set(names), f"The certificate must name the files {', '.join(names)}, and no others.")
@@ -165,7 +165,7 @@ def check_hash(path: Path, expected: str) -> None:
     require(actual == expected, f"The file {path.name} was changed: its hash does not match.")
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     """The JSON in a file, without repeated fields, NaN or Infinity."""
 
     def unique(pairs: list[tuple[str, Any]]) -> Content:

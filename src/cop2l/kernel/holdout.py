@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ PREDICTOR_NOTES = ("tasks", "classes", "heads", "outputs", "tasks_seen")
 
 def check_holdouts(
     folders: Sequence[Path], withheld: Samples, learned: Samples, scratch: Path, model: str | None = None, *,
-    tests: Samples | None = None, loaded_for: str | None = None, commitment: str | None = None,
+    tests: Samples | None = None, commitment: str | None = None,
     policy: Policy = DEFAULT_POLICY, say: Say = lambda _: None,
 ) -> Verdict:  # fmt: skip
     """The verdict on the hold-out certificates of a run, from the withheld examples of its tasks and the learned ones.
@@ -45,7 +45,7 @@ def check_holdouts(
     """
 
     def decide(verdict: Verdict) -> bool:
-        run = checking.check_text(verdict, folders, loaded_for, policy)
+        run = checking.check_text(verdict, folders, policy)
         last = run[-1]
         require(last["options"].kind == "holdout", "This is not a hold-out certificate.")
         options = Options(**{name: getattr(last["options"], name) for name in HOLDOUT_OPTIONS})
@@ -61,11 +61,10 @@ def check_holdouts(
         countable = learners or "forgetting" not in last["options"].claim
         recounts = [_recount(content, samples, learned, method, learners) for content in run] if countable else []
         for content in run if learners else ():
-            _compare_predictors(verdict, content, learners[len(content["records"])])
+            _compare_predictors(verdict, content, learners[len(content["records"])], model)
         if recounts:
             verdict.checked.append("The errors on the withheld examples were counted again: they are as stated.")
-            combined = replace(recounts[-1], as_stated=all(one.as_stated for one in recounts))
-            checking.check_repeats(verdict, last, combined, policy)
+            checking.check_repeats(verdict, run, recounts, policy)
         if tests:
             inputs = {t: x for t, (x, *_) in tests.items() if t in samples}
             classes = method.predict(last["folder"] / HOLDOUT_FILES[0], inputs)
@@ -104,20 +103,26 @@ def _recount(
     return recount(content, [Sets()] * last, errors, repeats, [facts for _, facts in parts.values()])
 
 
-def predicting_model(certificate: Content, function: str | None) -> nn.Module:
-    """The model of a stored learner, with its parameters."""
+def new_model(certificate: Mapping[str, Any], function: str | None) -> nn.Module:
+    """The model of a certificate, with its initial weights."""
     model = model_for(certificate, function, *parameter_location(certificate))
     if model is None:
         raise Unreadable("The model is the issuer's own; give the function that builds it with --model.")
+    return model
+
+
+def predicting_model(certificate: Mapping[str, Any], function: str | None) -> nn.Module:
+    """The model of a certificate, with its certified parameters."""
+    model = new_model(certificate, function)
     model.load_state_dict(stored_tensors(*parameter_location(certificate)))
     return model
 
 
-def _compare_predictors(verdict: Verdict, content: Content, learner: Path) -> None:
+def _compare_predictors(verdict: Verdict, content: Content, learner: Path, function: str | None) -> None:
     """Compare the stored predictor with the one that was learned without the withheld examples."""
     if _predictor(content["folder"] / HOLDOUT_FILES[0]) == _predictor(learner):
         return
-    machine = exact.machine(predicting_model(content, None)) if content["model"].get("name") else content["machine"]
+    machine = exact.machine(new_model(content, function))
     sentence = f"Learning again without the withheld rows gives another predictor after task {len(content['records'])}."
     if machine == content["machine"]:
         verdict.invalid.append(sentence)

@@ -155,10 +155,12 @@ def build(name: str, *, inputs: Sequence[int], classes: int, seed: int = 0, scal
     shape, classes = tuple(map(index, shape)), index(classes)
     arguments = _defaults(name) | options
     _check_options(name, arguments)
-    with torch.device("meta"):  # without drawing weights
+    shapes_alone = torch.empty(0).is_meta  # the device that a caller chose who wants no weights
+    with torch.device("meta"):
         model = MODELS[name](shape, classes, **arguments)
-    model.to_empty(device="cpu")
-    initialise(model, seed)
+    if not shapes_alone:
+        model.to_empty(device="cpu")
+        initialise(model, seed)
     model.description = {"name": name, "inputs": list(shape), "classes": classes, "seed": int(seed), **arguments}
     if scale is not None:
         model.scale = scale_layer(scale, shape)
