@@ -24,7 +24,7 @@ from cop2l.kernel.exact import digest, withheld_rows
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, FORMAT, NOT_RECOUNTED, PROGRAMS, VERSION, WEIGHTS
 from cop2l.kernel.form import TEXT_FILE, read_certificate
 from cop2l.kernel.learning import Sets
-from cop2l.kernel.options import Options, Refusal
+from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict
 from cop2l.methods import predicts_with_its_model
@@ -57,10 +57,7 @@ def export(
         description = saved_learner.data_description(source) if isinstance(source, str | Path) else {}
         content.update(_write(new, learner, format, data, description, _repeats(source, learner)))
 
-    try:
-        replace_folder(folder, fill)
-    except Refusal as refusal:
-        raise UserError(str(refusal)) from None
+    replace_folder(folder, fill)
     return content
 
 

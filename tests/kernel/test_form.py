@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cop2l.kernel.building import described_shapes, stored_shapes, stored_tensors
 from cop2l.kernel.form import FILES, TEXT_FILE, Unreadable, read_certificate
-from cop2l.kernel.options import Refusal, grid_points
+from cop2l.kernel.options import UserError, grid_points
 
 MANY = settings(
     derandomize=True, deadline=None, database=None, max_examples=150,
@@ -23,7 +23,7 @@ MANY = settings(
 KINDS = ("preference", "kl", "kl-tight", "buffer", "holdout")
 
 
-def refused(folder, word: str | None = None, kind=(Refusal, Unreadable)) -> None:
+def refused(folder, word: str | None = None, kind=UserError) -> None:
     with pytest.raises(kind) as caught:
         read_certificate(folder)
     sentence = str(caught.value)
@@ -132,7 +132,7 @@ def every_place_has_a_type(tmp_path, path, certificate):
             continue
         try:
             read_certificate(folders.write(tmp_path / "one", replaced(certificate, path, value)))
-        except (Refusal, Unreadable):
+        except UserError:
             continue
         accepted.append(value)
     assert accepted == (EMPTY.get(path, []) if certificate == folders.content() else [])
@@ -563,7 +563,7 @@ def test_any_value_in_any_place_is_read_or_refused(tmp_path, path, value):
     folder = folders.write(tmp_path / "one", replaced(folders.content(), path, value))
     try:
         certificate = read_certificate(folder)
-    except (Refusal, Unreadable) as refusal:
+    except UserError as refusal:
         assert str(refusal).endswith(".")  # noqa: PT017
         return
     assert certificate["options"].kind in KINDS

@@ -14,7 +14,7 @@ from cop2l.certify.families import all_sentences
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
-from cop2l.kernel.options import Options, Refusal
+from cop2l.kernel.options import Options
 from cop2l.text import HEADS, Names, aligned, all_hold, nothing_picked, percent, statement_sentence
 
 if TYPE_CHECKING:
@@ -154,10 +154,7 @@ def certificate_text(content: Mapping[str, Any]) -> str:
 
 def read_certificate(folder: str | Path) -> Certificate:
     """The certificate in a folder, without its tensors. Only its form and hashes are checked: see `cop2l.verify`."""
-    try:
-        content = form.read_certificate(Path(folder))
-    except Refusal as refusal:
-        raise UserError(str(refusal)) from None
+    content = form.read_certificate(Path(folder))
     options = content["options"]
     del content["folder"]  # a path, which is no part of the certificate
     return Certificate({**content, "options": options.as_dict()}, options)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict
 
 from cop2l.errors import UserError, unknown
-from cop2l.kernel.options import Family, Kind, Options, Refusal
+from cop2l.kernel.options import Family, Kind, Options
 
 
 class OptionValues(TypedDict, total=False):
@@ -95,7 +95,4 @@ def options(preset: str = Choice.preset, **changes: Any) -> Options:
         values["kind"] = kinds.get(str(values["buffer"]), values["kind"])
         if values["kind"] in ("preference", "combined") and values["buffer"] == "uniform":
             values["kind"] = "kl-tight"
-    try:
-        return Options(**values)
-    except Refusal as refusal:
-        raise UserError(str(refusal)) from None
+    return Options(**values)

@@ -1,6 +1,5 @@
-"""Scores examples with the bits of `cop2l.kernel.exact.score`, in less time: inputs are divided into blocks only once."""
+"""Scores examples with the bits of `cop2l.kernel.exact.score`, in less time: inputs are copied only where they must be."""
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -25,8 +24,6 @@ from cop2l.kernel.exact import (
 from cop2l.kernel.models import MODELS
 from cop2l.kernel.options import Options
 
-COPIED = 2**28
-"""The most bytes of a task that are copied at once, if its memory is not aligned; more are copied block by block."""
 Top = tuple[float, int, np.ndarray]
 """The largest weighted loss, the number of errors, and the positions of the k largest losses."""
 
@@ -78,22 +75,6 @@ def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[
         yield rows if is_builtin else rows.detach()  # the model may reshape its input
 
 
-def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
-    """The inputs in blocks that can be scored repeatedly: views of x or of one copy; None if that is impossible."""
-    parameter, size = next(model.parameters()), block_rows(x)
-    if not isinstance(x, Tensor) or (x.device, x.dtype) != (parameter.device, parameter.dtype):
-        return None
-    if not row_major(x) or not is_builtin_model(model):
-        return None
-    starts = range(0, len(x) - size + 1, size)
-    if any((x.data_ptr() + start * x[:1].nbytes) % 64 for start in starts):
-        if x.nbytes > COPIED:
-            return None
-        x = x.clone()
-    last = [block.clone() for block in input_blocks(model, x[len(starts) * size :])]
-    return [*(x[start : start + size] for start in starts), *last]
-
-
 class Pool:
     """Examples that are scored together repeatedly; each part fills blocks of its own, the last one with padding."""
 
@@ -113,7 +94,6 @@ class Pool:
             [parameter.new_full((len(part),), -w) for part, w in zip(parts, weights, strict=True)]
         )
         self._losses, self._masked = torch.empty_like(self._weight), None
-        self._blocks = [kept_blocks(model, part.x) for part in parts]
         if masked_classes is not None:
             task = torch.from_numpy(np.concatenate([part.task for part in parts]))
             self._masked = masked_classes[task.to(masked_classes.device)]
@@ -125,9 +105,9 @@ class Pool:
         """
         end, errors = 0, [torch.empty(0, dtype=torch.bool, device=self._losses.device)]
         with scoring_mode(self._model):
-            for part, blocks in zip(self._parts, self._blocks, strict=True):
+            for part in self._parts:
                 last = end + len(part)
-                for rows in blocks or input_blocks(self._model, part.x):
+                for rows in input_blocks(self._model, part.x):
                     start, end = end, min(end + self._size, last)
                     # classes along the first dimension, where a softmax over few of them is much faster
                     logits, label_index = self._model(rows).t().contiguous(), self._label_index[start:end]
@@ -143,25 +123,15 @@ class Pool:
         return self._losses, torch.cat(errors).cpu().numpy()
 
 
-def top_block(losses: Tensor, is_open: np.ndarray, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
-    """The largest loss of the open rows, and the positions of the k largest, in falling order, ties by the smaller mark.
-
-    The losses of closed rows are minus infinity.
-    """
-    largest = torch.topk(losses, min(k + 1, len(losses)))
-    values = largest.values.tolist()
-    has_no_ties = all(left > right for left, right in itertools.pairwise(values))
-    if len(values) > k and values[-1] > -math.inf and has_no_ties:  # nearly always
-        return values[0], largest.indices[:k].cpu().numpy()
+def top_block(losses: np.ndarray, is_open: np.ndarray, mark: np.ndarray, k: int) -> tuple[float, np.ndarray]:
+    """The largest loss of the open rows, and the positions of the k largest, in falling order, ties by the smaller mark."""
     rows = np.flatnonzero(is_open)
-    open_losses = losses.cpu().numpy()[rows]
-    worst = float(open_losses.max(initial=-math.inf))
-    if len(rows) > k:
-        in_block = (
-            open_losses >= np.partition(open_losses, -k)[-k]
-        )  # the k largest, and ties with the last of them
-        rows, open_losses = rows[in_block], open_losses[in_block]
-    return worst, rows[np.lexsort((mark[rows], -open_losses))[:k]]
+    losses = losses[rows]
+    worst = float(losses.max(initial=-math.inf))
+    if len(rows) > k:  # the k largest, and ties with the last of them
+        in_block = losses >= np.partition(losses, -k)[-k]
+        rows, losses = rows[in_block], losses[in_block]
+    return worst, rows[np.lexsort((mark[rows], -losses))[:k]]
 
 
 class Candidates(Pool):
@@ -181,20 +151,17 @@ class Candidates(Pool):
         super().__init__(model, parts, masked_classes, weights)
         self._k, self._mark = options.k, np.concatenate([part.mark for part in parts])
         self._open = np.concatenate([mask, np.ones(len(self._mark) - len(S), bool)])
-        self._closed = torch.from_numpy(~self._open).to(self._losses.device)
 
     def top(self) -> Top:
         """Score the pool: the largest weighted loss, the number of errors in S, and the block of the k largest losses."""
         losses, misclassified = self.score()
-        losses.masked_fill_(self._closed, -torch.inf)
         errors = int(np.count_nonzero(misclassified & self._open[: len(misclassified)]))
-        worst, block = top_block(losses, self._open, self._mark, self._k)
+        worst, block = top_block(losses.cpu().numpy(), self._open, self._mark, self._k)
         return worst, errors, block
 
     def close(self, block: np.ndarray) -> None:
         """Take a picked block out of the pool."""
         self._open[block] = False
-        self._closed.index_fill_(0, torch.from_numpy(block).to(self._closed.device), True)
 
     def losses_at(self, block: np.ndarray) -> np.ndarray:
         """The weighted losses of a block in the last scoring."""

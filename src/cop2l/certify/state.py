@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from cop2l.certify.certificate import Certificate
 from cop2l.errors import UserError
 from cop2l.kernel.exact import Examples, digest, model_input, score
-from cop2l.kernel.options import Refusal
 from cop2l.randomness import private_randomness
 
 if TYPE_CHECKING:
@@ -133,8 +132,6 @@ def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
         learner.state = state
         for name, value in attributes.items():
             setattr(engine, name, value)
-        if isinstance(error, Refusal):
-            raise UserError(str(error)) from None
         if isinstance(error, IndexError) and "in self" in str(error):  # of torch.nn.Embedding
             raise UserError(f"The model looks up an input that it does not have: {error}.") from error
         raise

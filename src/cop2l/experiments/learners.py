@@ -16,7 +16,7 @@ from cop2l.experiments import options
 from cop2l.experiments.config import Config
 from cop2l.experiments.options import CERTIFIES_ITSELF
 from cop2l.kernel.building import DEFAULT_PRIOR_SHARE
-from cop2l.kernel.options import PRIOR, Refusal
+from cop2l.kernel.options import PRIOR
 from cop2l.kernel.options import Options as KernelOptions
 from cop2l.methods.base import Method
 from cop2l.streams.task import Stream
@@ -125,7 +125,7 @@ def run_scale(config: Config, stream: Stream, say: Callable[[str], None]) -> dic
     return prior_scale(prior_part(learned.x, learned.y, prior_share(config), config.seed), say)
 
 
-def kind_of(config: Config, learner: Method) -> str | None:
+def claimed_kind(config: Config, learner: Method) -> str | None:
     """The kind of bound that a run claims; None if it certifies nothing."""
     if config.method == CERTIFIES_ITSELF and config.kind != "holdout":
         return str(learner.options.kind)
@@ -159,17 +159,14 @@ def names_of(stream: Stream) -> dict[str, Any]:
 
 def holdout_options(config: Config, tasks: int) -> KernelOptions:
     """The options of a hold-out certificate."""
-    try:
-        return KernelOptions(
-            memory=max(2000, tasks),
-            kind="holdout",
-            delta=config.delta,
-            seed=config.seed,
-            tasks=None if config.anytime else tasks,
-            **options.claims(config),
-        )
-    except Refusal as refusal:
-        raise UserError(str(refusal)) from None
+    return KernelOptions(
+        memory=max(2000, tasks),
+        kind="holdout",
+        delta=config.delta,
+        seed=config.seed,
+        tasks=None if config.anytime else tasks,
+        **options.claims(config),
+    )
 
 
 def settings_of(learner: Any) -> dict[str, Any]:
@@ -181,7 +178,7 @@ def settings_of(learner: Any) -> dict[str, Any]:
 
 def run_commitment(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
     """The commitment of a run, before its first task."""
-    kind = kind_of(config, learner)
+    kind = claimed_kind(config, learner)
     if kind is None:
         raise UserError(
             f"{config.method} certifies nothing here, so there is nothing to commit to; add holdout=0.1."
@@ -207,7 +204,7 @@ def resolved_config(config: Config, stream: Stream, learner: Method) -> dict[str
     """The content of config.json: every key with its value, also where it is the default of the method or the stream."""
     values = options.defaults(config.method) | config.options | settings_of(learner)
     record = config.as_record() | {"options": {name: values[name] for name in options.types(config.method)}}
-    return record | {"scenario": stream.scenario, "tasks": len(stream), "kind": kind_of(config, learner)}
+    return record | {"scenario": stream.scenario, "tasks": len(stream), "kind": claimed_kind(config, learner)}
 
 
 def device(config: Config) -> torch.device:

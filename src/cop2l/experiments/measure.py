@@ -23,9 +23,9 @@ from cop2l.certify.holdout import issue_holdout
 from cop2l.certify.repeats import copy_warnings, row_hashes, withheld_row_findings
 from cop2l.experiments.config import Config
 from cop2l.experiments.learners import (
+    claimed_kind,
     device,
     holdout_options,
-    kind_of,
     names_of,
     recipe,
     settings_of,
@@ -80,7 +80,7 @@ def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[R
 
 def due_kind(learner: Method, stream: Stream, config: Config) -> str | None:
     """The kind of the certificate that is due after the newest task, if any."""
-    return kind_of(config, learner) if config.anytime or learner.tasks_seen == len(stream) else None
+    return claimed_kind(config, learner) if config.anytime or learner.tasks_seen == len(stream) else None
 
 
 def certify(
@@ -169,7 +169,7 @@ def by_holdout(
 def withheld_errors(learner: Method, stream: Stream, task: Task, config: Config) -> str | None:
     """The misclassified withheld examples of the newest task as packed bits, if a hold-out claims forgetting."""
     _, withheld = withhold(task, config.holdout, config.seed)
-    if withheld is None or "forgetting" not in config.claim or kind_of(config, learner) != "holdout":
+    if withheld is None or "forgetting" not in config.claim or claimed_kind(config, learner) != "holdout":
         return None
     return np.packbits(~correct_rows(learner, withheld, stream.scenario)).tobytes().hex()
 

@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="cop2l-") as scratch:
             paths = parsed.arrays, parsed.certificates, Path(scratch)
             verdict = decide(*paths, parsed.model, parsed.commitment, policy, parsed.export, say)
-    except (Refusal, UserError) as error:
+    except UserError as error:
         print(f"cop2l: {error}", file=sys.stderr)
         return 3
     except SystemExit:  # raised by the model

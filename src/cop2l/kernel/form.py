@@ -12,9 +12,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from cop2l.kernel.arithmetic import kind_of, unpicked_factor
-from cop2l.kernel.options import Options, Rule, choice_of, integer, list_of, make_rule, optional, short_text
-
-from cop2l.kernel.options import Refusal, UserError, require  # isort: skip
+from cop2l.kernel.options import Options, Rule, UserError, choice_of, integer, list_of, make_rule, optional, require, short_text
 
 FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 4, "certificate.json"
 MAX_BYTES, MAX_TENSOR_BYTES, MAX_NUMBER, MAX_CLASSES = 2**25, 2**33, 2**53, 2**15
@@ -133,7 +131,7 @@ def open_regular(path: Path) -> Iterator[Any]:
                 raise Unreadable(f"{path} is not a regular file, or empty, or larger than any certificate's.")
             yield file
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
-        if isinstance(error, Refusal | UserError):
+        if isinstance(error, UserError):
             raise
         raise Unreadable(f"{path} cannot be read ({getattr(error, 'strerror', None) or type(error).__name__}).") from None
 
@@ -173,8 +171,8 @@ def read_json(path: Path) -> Any:
         require(len(fields) == len(pairs), f"{path.name} names a field twice: people and programs could read it differently.")
         return fields
 
-    def refuse(constant: str) -> Any:
-        raise Refusal(f"{path.name} has {constant} where a number must be.")
+    def refuse(constant: str) -> None:
+        require(False, f"{path.name} has {constant} where a number must be.")
 
     with open_regular(path) as file:
         return json.loads(file.read(MAX_BYTES).decode(), object_pairs_hook=unique, parse_constant=refuse)

@@ -20,7 +20,7 @@ class UserError(ValueError):
     """
 
 
-class Refusal(ValueError):  # noqa: N818
+class Refusal(UserError):  # noqa: N818
     """A certificate, its data or an option is wrong; the message is one sentence."""
 
 
