@@ -22,7 +22,7 @@ from cop2l.files import file_digest, read_json, replace_folder, write_bytes, wri
 from cop2l.kernel.building import parameter_location, stored_tensors
 from cop2l.kernel.exact import digest, withheld_rows
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, FORMAT, NOT_RECOUNTED, PROGRAMS, VERSION, WEIGHTS
-from cop2l.kernel.form import TEXT_FILE, read_certificate
+from cop2l.kernel.form import TEXT_FILE, read_content
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint
@@ -72,7 +72,7 @@ def _with_certificate(source: Any, target: Path) -> Any:
         return source
     folders = find_certificates(Path(source), Verdict())
     target.mkdir()
-    for name in (TEXT_FILE, *read_certificate(folders[-1])["files"]):  # and no other file
+    for name in (TEXT_FILE, *read_content(folders[-1])["files"]):  # and no other file
         shutil.copyfile(folders[-1] / name, target / name)
     return saved_learner.load(source)
 
@@ -89,7 +89,7 @@ def _write(
     new: Path, learner: Any, kind: str, data: Any, description: Mapping[str, Any], repeats: bool
 ) -> dict[str, Any]:
     """Write weights, program and export.json beside the certificate, and return the content of export.json."""
-    certificate = read_certificate(new / CERTIFICATE)
+    certificate = read_content(new / CERTIFICATE)
     if not predicts_with_its_model(certificate["method"]):
         raise UserError(
             f"{certificate['method']} does not predict with its model alone, so it cannot be exported; load it in Python."

@@ -436,9 +436,9 @@ def test_data_that_cannot_be_read_gives_no_verdict(certificate, data, tmp_path):
 
 def test_a_commitment_is_kept_or_the_certificate_is_invalid(certificate, run, data, tmp_path):
     from cop2l.kernel.checking import commitment_of
-    from cop2l.kernel.form import read_certificate
+    from cop2l.kernel.form import read_content
 
-    promised = commitment_of(read_certificate(certificate))
+    promised = commitment_of(read_content(certificate))
     file = tmp_path / "commitment.json"
     file.write_text(json.dumps(promised))
     for given in (commitment_hash(promised), commitment_hash(promised).upper(), file, promised):

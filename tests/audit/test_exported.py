@@ -263,7 +263,7 @@ def test_a_damaged_export_file_is_invalid(exported, data, tmp_path):
 
 def test_more_errors_give_larger_bounds(run, data):
     """The bound is that of what the program does, whatever it does; a program that is the model has the model's counts."""
-    certificate = form.read_certificate(last_certificate(run))
+    certificate = form.read_content(last_certificate(run))
     stream = load(str(data))
     samples = {t: (x, y) for x, y, t in stream}
     learner = saved_learner.load(run)

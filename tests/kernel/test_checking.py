@@ -25,7 +25,7 @@ from cop2l.kernel import holdout
 from cop2l.kernel.checking import Policy, check_certificates, commitment_of
 from cop2l.kernel.counting import counts_and_parts
 from cop2l.kernel.exact import digest
-from cop2l.kernel.form import FILES, Unreadable, content_digest, read_certificate
+from cop2l.kernel.form import FILES, Unreadable, content_digest, read_content
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint
@@ -107,7 +107,7 @@ class Forgery:
 
 def promised(folder):
     """The hash of the commitment that a certificate keeps."""
-    return content_digest(commitment_of(read_certificate(folder)))
+    return content_digest(commitment_of(read_content(folder)))
 
 
 @pytest.fixture

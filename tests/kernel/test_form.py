@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from cop2l.kernel.building import described_shapes, stored_shapes, stored_tensors
-from cop2l.kernel.form import FILES, TEXT_FILE, Unreadable, read_certificate
+from cop2l.kernel.form import FILES, TEXT_FILE, Unreadable, read_content
 from cop2l.kernel.options import UserError, grid_points
 
 MANY = settings(
@@ -25,7 +25,7 @@ KINDS = ("preference", "kl", "kl-tight", "buffer", "holdout")
 
 def refused(folder, word: str | None = None, kind=UserError) -> None:
     with pytest.raises(kind) as caught:
-        read_certificate(folder)
+        read_content(folder)
     sentence = str(caught.value)
     assert sentence.endswith(".")
     assert sentence.isprintable()
@@ -75,7 +75,7 @@ OF_PARTS = [
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_good_certificate_is_read(tmp_path, kind, made):
     written = made(kind=kind)
-    content = read_certificate(folders.write(tmp_path / "good", written))
+    content = read_content(folders.write(tmp_path / "good", written))
     assert content["options"].kind == kind
     assert content["folder"] == tmp_path / "good"
     assert {one["value"] for one in content["statements"]} == {0.9}
@@ -131,7 +131,7 @@ def every_place_has_a_type(tmp_path, path, certificate):
         if type(value) is type(good) and not isinstance(good, dict | list):
             continue
         try:
-            read_certificate(folders.write(tmp_path / "one", replaced(certificate, path, value)))
+            read_content(folders.write(tmp_path / "one", replaced(certificate, path, value)))
         except UserError:
             continue
         accepted.append(value)
@@ -155,7 +155,7 @@ def test_a_bound_is_a_float_from_zero_to_one(tmp_path, value):
     path = ("statements", 1, "value")
     refused(folders.write(tmp_path / "one", replaced(folders.content(), path, value)), "statements[1].value")
     for good in (0.0, 1.0, 5e-324):
-        read_certificate(folders.write(tmp_path / "one", replaced(folders.content(), path, good)))
+        read_content(folders.write(tmp_path / "one", replaced(folders.content(), path, good)))
 
 
 @pytest.mark.parametrize(
@@ -312,11 +312,11 @@ def test_counts_of_the_other_buffers(tmp_path):
     uniform = folders.content(kind="kl", buffer="uniform")
     for one in uniform["records"]:
         one |= {"evicted": 5, "selected": None, "compressed": None}
-    read_certificate(folders.write(tmp_path / "uniform", uniform))
+    read_content(folders.write(tmp_path / "uniform", uniform))
     uniform["records"][0]["evicted"] = 90
     refused(folders.write(tmp_path / "uniform", uniform))
     witness = folders.content(buffer="count-only")
-    read_certificate(folders.write(tmp_path / "count-only", witness))
+    read_content(folders.write(tmp_path / "count-only", witness))
     witness["records"][1] |= {"iterations": 0}  # eight examples picked, in no iterations
     refused(folders.write(tmp_path / "count-only", witness), "task 2")
 
@@ -336,7 +336,7 @@ def test_there_is_one_statement_for_each_task(tmp_path):
     without_data["records"][0] |= {"errors": None, "errors_not_picked": None}
     refused(folders.write(tmp_path / "one", without_data))
     without_data["statements"][0]["kind"] = "buffer"
-    read_certificate(folders.write(tmp_path / "one", without_data))
+    read_content(folders.write(tmp_path / "one", without_data))
 
 
 def test_a_claim_for_a_fixed_number_of_tasks_has_that_number(tmp_path):
@@ -344,7 +344,7 @@ def test_a_claim_for_a_fixed_number_of_tasks_has_that_number(tmp_path):
         folders.write(tmp_path / "one", folders.content(tasks=2) | {"options": {"tasks": 3, "delta": 0.05}}),
         "3 tasks",
     )
-    read_certificate(folders.write(tmp_path / "any", folders.content(tasks=2) | {"options": {"tasks": None}}))
+    read_content(folders.write(tmp_path / "any", folders.content(tasks=2) | {"options": {"tasks": None}}))
 
 
 def test_texts_that_are_too_long_or_not_printable_are_refused(tmp_path):
@@ -352,7 +352,7 @@ def test_texts_that_are_too_long_or_not_printable_are_refused(tmp_path):
         for text in ("x" * 1001, "a\x00b", "\x1b]0;title\x07", "line\nline", "\u2028", "\ud83d", "\u200b"):
             refused(folders.write(tmp_path / "one", folders.content() | {name: text}), name)
         if name != "method":
-            read_certificate(folders.write(tmp_path / "one", folders.content() | {name: "x" * 1000}))
+            read_content(folders.write(tmp_path / "one", folders.content() | {name: "x" * 1000}))
     for name in ("settings", "model", "data"):
         deep: object = 1
         for _ in range(7):
@@ -442,7 +442,7 @@ def test_a_changed_text_does_not_match_its_digest(tmp_path):
     (folder / TEXT_FILE).write_text(
         json.dumps(json.loads(text), indent=2)
     )  # the same content, written otherwise
-    read_certificate(folder)
+    read_content(folder)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -504,7 +504,7 @@ def test_a_folder_that_is_none(tmp_path):
     refused(tmp_path / "file", kind=Unreadable)
     folder = folders.write(tmp_path / "one", folders.content())
     (tmp_path / "link").symlink_to(folder)
-    read_certificate(tmp_path / "link")
+    read_content(tmp_path / "link")
 
 
 def test_a_damaged_file_of_tensors_cannot_be_read(tmp_path):
@@ -562,7 +562,7 @@ def test_any_value_in_any_place_is_read_or_refused(tmp_path, path, value):
     """With a digest that matches, so that the checks behind it are reached."""
     folder = folders.write(tmp_path / "one", replaced(folders.content(), path, value))
     try:
-        certificate = read_certificate(folder)
+        certificate = read_content(folder)
     except UserError as refusal:
         assert str(refusal).endswith(".")  # noqa: PT017
         return

@@ -29,7 +29,7 @@ from cop2l.kernel import arrays
 from cop2l.kernel.building import set_scale
 from cop2l.kernel.exact import sample
 from cop2l.kernel.exported import EXPORT
-from cop2l.kernel.form import Unreadable, read_certificate
+from cop2l.kernel.form import Unreadable, read_content
 from cop2l.kernel.holdout import new_model, predicting_model
 from cop2l.kernel.options import require
 from cop2l.methods import METHODS, method
@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=1e14)
     parsed = parser.parse_args(arguments)
     try:
-        certificate = read_certificate(parsed.certificate)
+        certificate = read_content(parsed.certificate)
         with threads(certificate["threads"]):
             if parsed.command == "learn":
                 learn(certificate, parsed.rows, parsed.out, parsed.model, parsed.limit)

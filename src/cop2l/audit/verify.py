@@ -18,7 +18,7 @@ from cop2l.certify.commitment import commitment_hash, read_commitment
 from cop2l.errors import UserError, printable_text
 from cop2l.experiments.records import SUMMARY
 from cop2l.kernel import arrays
-from cop2l.kernel.form import TEXT_FILE, Unreadable, plain_object, read_certificate, read_json
+from cop2l.kernel.form import TEXT_FILE, Unreadable, plain_object, read_content, read_json
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import CONCLUSIONS, PARTS, Verdict, quoted
 from cop2l.streams.loading import GENERATED
@@ -64,7 +64,7 @@ def run_checker(
     if path not in (folders[-1], folders[-1] / TEXT_FILE) and not export:
         notes.assumed.append(NOT_READ)
     try:
-        last = read_certificate(folders[-1])
+        last = read_content(folders[-1])
         digest = last["digest"]
         samples = samples_for(notes, last, data, split or {}, split_as_stated)
         _check_summary(notes, path, last["not_valid"])

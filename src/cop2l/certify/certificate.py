@@ -154,7 +154,7 @@ def certificate_text(content: Mapping[str, Any]) -> str:
 
 def read_certificate(folder: str | Path) -> Certificate:
     """The certificate in a folder, without its tensors. Only its form and hashes are checked: see `cop2l.verify`."""
-    content = form.read_certificate(Path(folder))
+    content = form.read_content(Path(folder))
     options = content["options"]
     del content["folder"]  # a path, which is no part of the certificate
     return Certificate({**content, "options": options.as_dict()}, options)

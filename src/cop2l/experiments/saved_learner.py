@@ -17,7 +17,7 @@ from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.records import ENVIRONMENT, RECORDS
 from cop2l.files import last_complete, read_json, recover, replace_folder, write_array, write_json, write_text
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS
-from cop2l.kernel.form import read_certificate
+from cop2l.kernel.form import read_content
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, Learner, Method, read_state
 from cop2l.streams.files import examples
@@ -55,7 +55,7 @@ class Exported:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        content, certificate = read_json(self.folder / EXPORT), read_certificate(self.folder / CERTIFICATE)
+        content, certificate = read_json(self.folder / EXPORT), read_content(self.folder / CERTIFICATE)
         kind = content["program"]["format"]
         self._logits = load_program(self.folder / PROGRAMS[kind], kind)
         self.scenario, self.options = certificate["scenario"], certificate["options"]

@@ -19,7 +19,7 @@ from cop2l.kernel import arrays, exact
 from cop2l.kernel.building import model_for, stored_shapes
 from cop2l.kernel.checking import Policy, Say, check_certificates
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS, WEIGHTS, check_export
-from cop2l.kernel.form import FILES, HOLDOUT_FILES, TEXT_FILE, Content, open_regular, read_certificate
+from cop2l.kernel.form import FILES, HOLDOUT_FILES, TEXT_FILE, Content, open_regular, read_content
 from cop2l.kernel.holdout import BlindMethod, check_holdouts
 from cop2l.kernel.options import Refusal, UserError, require
 from cop2l.kernel.verdict import PARTS, Verdict
@@ -35,7 +35,7 @@ def decide(
     folders = [_copy_files(original, scratch / f"{i}" / CERTIFICATE) for i, original in enumerate(certificates)]
     (blind := scratch / "blind").mkdir()
     try:
-        last = read_certificate(folders[-1])
+        last = read_content(folders[-1])
         holdout = last["options"].kind == "holdout"
         learned, withheld = split(last, tasks) if index["whole"] else ({} if holdout else tasks, tasks)
         settings: dict[str, Any] = {"commitment": commitment, "policy": policy, "say": say}

@@ -17,7 +17,7 @@ from cop2l.kernel.arrays import Samples
 from cop2l.kernel.building import many_constants, set_scale, stored_shapes, stored_tensors
 from cop2l.kernel.counting import Facts, Recount, group_numbers, recount, used_rows
 from cop2l.kernel.exact import NO_ROWS, Examples, Rows, digest, model_input, parameter_count, sample, score
-from cop2l.kernel.form import Content, Unreadable, canonical_json, content_digest, read_certificate
+from cop2l.kernel.form import Content, Unreadable, canonical_json, content_digest, read_content
 from cop2l.kernel.learning import ReferenceLearner, set_tensors
 from cop2l.kernel.options import Refusal, UserError, require
 from cop2l.kernel.samples import blocks_of, fingerprint, numbers
@@ -115,7 +115,7 @@ def complete_verdict(decide: Callable[[Verdict], bool]) -> Verdict:
 
 def check_text(verdict: Verdict, folders: Sequence[Path], policy: Policy) -> list[Content]:
     """Check the text of the certificates of a run: form, hashes, agreement, and the arithmetic of every statement."""
-    run = [read_certificate(folder) for folder in folders]
+    run = [read_content(folder) for folder in folders]
     last, times = run[-1], [len(content["records"]) for content in run]
     # the arithmetic of a statement is a sum over its examples, and it searches the parts of the records
     work = [4e6 * r["rows"] + 1e4 * len(c["statements"]) * (1 + len(r["parts"])) for c in run for r in c["records"]]

@@ -136,7 +136,7 @@ def open_regular(path: Path) -> Iterator[Any]:
         raise Unreadable(f"{path} cannot be read ({getattr(error, 'strerror', None) or type(error).__name__}).") from None
 
 
-def read_certificate(folder: Path) -> Content:
+def read_content(folder: Path) -> Content:
     """Read the certificate in a folder and check its form and hashes; nothing is recomputed. The result also has its folder."""
     raw = read_json(folder / TEXT_FILE)
     stated = (raw.get("format"), raw.get("version")) if isinstance(raw, dict) else (None, None)
