@@ -1,4 +1,4 @@
-"""Scores examples with the bits of `cop2l.kernel.exact.score`, in less time: inputs are copied only where they must be."""
+"""Scores examples with the bits of `cop2l.kernel.exact.score`, in less time: inputs are divided into blocks only once."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,6 +24,8 @@ from cop2l.kernel.exact import (
 from cop2l.kernel.models import MODELS
 from cop2l.kernel.options import Options
 
+COPIED = 2**28
+"""The most bytes of a task whose blocks are kept; more are padded anew in each scoring."""
 Top = tuple[float, int, np.ndarray]
 """The largest weighted loss, the number of errors, and the positions of the k largest losses."""
 
@@ -75,6 +77,15 @@ def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[
         yield rows if is_builtin else rows.detach()  # the model may reshape its input
 
 
+def kept_blocks(model: nn.Module, x: Any) -> list[Tensor] | None:
+    """The inputs in blocks that can be scored repeatedly, without copies where x has that form; None if x is too large."""
+    if not isinstance(x, Tensor) or x.nbytes > COPIED or not is_builtin_model(model):
+        return None
+    storage = x.untyped_storage().data_ptr()
+    blocks = input_blocks(model, x)
+    return [rows if rows.untyped_storage().data_ptr() == storage else rows.clone() for rows in blocks]
+
+
 class Pool:
     """Examples that are scored together repeatedly; each part fills blocks of its own, the last one with padding."""
 
@@ -86,6 +97,7 @@ class Pool:
         weights: Sequence[float],
     ) -> None:
         self._model, self._parts, self._size = model, parts, block_rows(parts[0].x)
+        self._blocks = [kept_blocks(model, part.x) for part in parts]
         parameter, y = next(model.parameters()), torch.cat([part.y for part in parts])
         in_block = torch.cat([torch.arange(len(part), device=y.device) % self._size for part in parts])
         self._label_index = y * self._size + in_block
@@ -105,9 +117,9 @@ class Pool:
         """
         end, errors = 0, [torch.empty(0, dtype=torch.bool, device=self._losses.device)]
         with scoring_mode(self._model):
-            for part in self._parts:
+            for part, blocks in zip(self._parts, self._blocks, strict=True):
                 last = end + len(part)
-                for rows in input_blocks(self._model, part.x):
+                for rows in blocks or input_blocks(self._model, part.x):
                     start, end = end, min(end + self._size, last)
                     # classes along the first dimension, where a softmax over few of them is much faster
                     logits, label_index = self._model(rows).t().contiguous(), self._label_index[start:end]
