@@ -683,16 +683,19 @@ def test_a_model_that_is_changed_while_its_data_is_read_is_refused():
 class Counted(Masked):
     """Every 50th answer is another one."""
 
-    calls = 0
+    def __init__(self, calls):
+        super().__init__()
+        self.calls = calls
 
     def forward(self, x):
-        self.calls += 1
+        self.calls = self.calls + 1
         return super().forward(x) * (-1 if self.calls % 50 == 0 else 1)
 
 
-def test_a_model_that_counts_its_calls_is_refused():
+@pytest.mark.parametrize("number", [int, np.int64])
+def test_a_model_that_counts_its_calls_is_refused(number):
     _, x, y = masked_learner()
-    learner = CoP2L(Counted(), preset="picking", k=2, memory=10, max_iterations=2)
+    learner = CoP2L(Counted(number(0)), preset="picking", k=2, memory=10, max_iterations=2)
     with pytest.raises(UserError, match="'calls' changes as the model runs"):
         learner.learn(x, y)
     assert learner.tasks_seen == 0

@@ -156,6 +156,6 @@ def _unsaved(model: nn.Module) -> dict[str, Any]:
         for prefix, module in model.named_modules()
         if not type(module).__module__.startswith("torch.")
         for name, value in vars(module).items()
-        if isinstance(value, int | float) and name != "training"
+        if isinstance(value, int | float | np.number) and name != "training"
     }
     return numbers | {name: value.clone() for name, value in model.named_buffers() if name not in saved}
