@@ -274,7 +274,7 @@ def test_gaps_categories_and_the_order_of_tasks(capsys):
     turned = [";".join(line.split(";")[::-1]) for line in lines]  # columns are known by their names
     Path("turned.csv").write_text("\n".join(turned))
     assert main(["export", "here", "--to", "service", "--data", "people.csv"]) == 0
-    assert 'the error rate on task 2 ("Zürich") is at most' in capsys.readouterr().out
+    assert 'The error rate on task 2 ("Zürich") is at most' in capsys.readouterr().out
     Path("ragged.csv").write_text(f"{Path('people.csv').read_text()}\n1;2")
     assert main(["predict", "here", "--data", "ragged.csv"]) == 2
     assert "not a readable .csv file (Expected 5 columns, got 2: 1;2)" in capsys.readouterr().err
