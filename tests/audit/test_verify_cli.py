@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +169,13 @@ def test_a_commitment_that_is_not_there_is_not_called_damaged(tmp_path, capsys):
     (tmp_path / "other.json").write_text("{not JSON")
     assert code(*RUN, "--commitment", tmp_path / "other.json") == 2
     assert "is not a commitment of version 3" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_refused_before_the_arrays_are_written(run, data, monkeypatch, capsys):
+    usage = shutil.disk_usage(run)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 10))
+    assert code("verify", run, "--data", data) == 3
+    assert "set TMPDIR to a larger disk, or give --keep-arrays." in capsys.readouterr().err
 
 
 @pytest.mark.processes

@@ -31,6 +31,8 @@ def learned(tmp_path_factory):
     np.savez(folder / "wide.npz", x=np.zeros((10, 18), np.float32), y=np.arange(10) % 4)
     np.savez(folder / "square.npz", x=np.zeros((10, 2, 2), np.float32), y=np.arange(10) % 4)
     (folder / "table.csv").write_text("a,b,target\n1,2,0\n3,4,1\n")
+    (folder / "pictures").mkdir()
+    (folder / "pictures" / "0.png").write_bytes(b"")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
         for name, options in QUICK.items():
@@ -50,6 +52,7 @@ SHAPES = "have the shape (18,), and the learner takes (4,); give the inputs that
         ("predict tuned --data wide.npz", SHAPES),
         ("learn any --data square.npz --out new", "have the shape (2, 2), and the learner takes (4,)"),
         ("predict tuned --data square.npz", "have the shape (2, 2), and the learner takes (4,)"),
+        ("predict any --data pictures", "pictures holds pictures, and the learner takes (4,); give the inputs that it learned."),
         ("learn fixed --data clouds.npz --out new", "more can be added to a run with anytime=true."),
         ("learn heads --data clouds.npz --out new", "give them with --classes, as in --classes 4,5."),
         ("learn tuned-heads --data clouds.npz --out new", "give them with --classes, as in --classes 4,5."),

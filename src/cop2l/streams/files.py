@@ -100,7 +100,11 @@ def examples(
         if isinstance(part.x, Rows):
             encoder = Encoder(stored_columns) if stored_columns else Encoder.fit(title, [part.x], None)
             part = part._replace(x=encoder(part.x))
-    if isinstance(part.x, Pictures) and len(shape) == 3:
+    if isinstance(part.x, Pictures):
+        if len(shape) != 3:
+            raise UserError(
+                f"{title} holds pictures, and the learner takes {tuple(shape)}; give the inputs that it learned."
+            )
         part = part._replace(x=Pictures(part.x.sources, "L" if shape[0] == 1 else "RGB").array(shape[2]))
     x, y, domain, groups, _ = checked_part(title, part, labels=False)
     return preparation(x)(x), None if y is None else class_numbers(y, names), groups, domain

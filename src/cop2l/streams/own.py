@@ -163,15 +163,16 @@ def checked_part(name: str, part: Part, *, labels: bool = True) -> Part:
     """
     if part.x is None or (labels and part.y is None):
         raise UserError(f"Give both inputs and labels of each part of {name}.")
-    y, domain, groups, order = (None if column is None else _array(column) for column in part[1:])
-    if y is not None and y.ndim == 0:
+    columns = [None if column is None else _array(column) for column in part[1:]]
+    if any(column is not None and column.ndim == 0 for column in columns):
         raise UserError(f"{name} has a single value in place of an array; give one row per example.")
+    y, domain, groups, order = columns
     domain, groups = (
         None if column is None else np.array([str(value) for value in column]) for column in (domain, groups)
     )
     part = Part(_inputs(name, part.x), y, domain, groups, order)
-    columns = {"inputs": part.x, "labels": part.y, "domains": part.domain, "groups": part.groups}
-    lengths = {title: len(values) for title, values in columns.items() if values is not None}
+    titles = {"inputs": part.x, "labels": part.y, "domains": part.domain, "groups": part.groups}
+    lengths = {title: len(values) for title, values in titles.items() if values is not None}
     if len(set(lengths.values())) != 1:
         numbers = ", ".join(f"{length} {title}" for title, length in lengths.items())
         raise UserError(f"{name} has {numbers}; give one of each per example.")

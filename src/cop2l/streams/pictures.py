@@ -145,8 +145,9 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def picture_files(folder: Path) -> list[Path]:
-    """The pictures in a folder, in the order of their names."""
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES) if folder.is_dir() else []
+    """The pictures in a folder, in the order of their names, without hidden files."""
+    files = folder.iterdir() if folder.is_dir() else ()
+    return sorted(p for p in files if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
 
 
 def from_folders(folder: Path, names: Sequence[str], inside: str = "") -> tuple[Pictures, np.ndarray]:
