@@ -70,20 +70,15 @@ PRESETS: dict[str, dict[str, Any]] = {
 """docs/tutorial.md says when to choose which preset; reproduction/tables.md has the search that led to `hybrid`."""
 
 
-def check_preset(preset: str) -> str:
-    """The same name; refuse one that is no preset."""
-    if preset not in PRESETS:
-        raise unknown("preset", preset, PRESETS)
-    return preset
-
-
 def options(preset: str = Choice.preset, **changes: Any) -> Options:
     """The options of a preset with changes.
 
     >>> options("paper", k=4).buffer
     'uniform'
     """
-    values = {**PRESETS[check_preset(preset)], **changes}
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+    values = {**PRESETS[preset], **changes}
     names = {field.name for field in fields(Options)}
     for name in changes:
         if name not in names:
