@@ -334,12 +334,11 @@ def flipped_memory(folder: Path) -> Attempt:
 @attack("the seed of a hold-out ground apart from the learner's")
 def ground_holdout_seed(folder: Path) -> Attempt:
     from cop2l.experiments import measure
+    from cop2l.experiments import run as learning
 
-    (x, y), split, best = noise(200), measure.split, (2.0, folder)
+    (x, y), withhold, best = noise(200), measure.withhold, (2.0, folder)
     for seed in range(1, 7):
-        measure.split = lambda task, config, seed=seed: split(
-            task, type("Other", (), {"holdout": config.holdout, "seed": seed})()
-        )
+        measure.withhold = learning.withhold = lambda task, share, _, seed=seed: withhold(task, share, seed)
         certificate = run(
             folder,
             x,
