@@ -166,9 +166,11 @@ def test_no_statement_of_a_certificate_becomes_another_option_of_the_command(key
 def test_a_commitment_that_is_not_there_is_not_called_damaged(tmp_path, capsys):
     assert code(*RUN, "--commitment", tmp_path / "nowhere.json") == 2
     assert "There is no commitment" in capsys.readouterr().err
-    (tmp_path / "other.json").write_text("{not JSON")
-    assert code(*RUN, "--commitment", tmp_path / "other.json") == 2
-    assert "is not a commitment of version 3" in capsys.readouterr().err
+    repeated = '{"format": "cop2l-commitment", "version": 3, "seed": 1, "seed": 2}'
+    for text in ("{not JSON", repeated, repeated.replace("2", "NaN")):
+        (tmp_path / "other.json").write_text(text)
+        assert code(*RUN, "--commitment", tmp_path / "other.json") == 2
+        assert "is not a commitment of version 3" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_refused_before_the_arrays_are_written(run, data, monkeypatch, capsys):

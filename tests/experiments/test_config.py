@@ -463,6 +463,7 @@ def test_a_base_is_beneath_and_a_circle_is_refused(tmp_path, monkeypatch):
     [
         ("minst", "There is no configuration named 'minst'; did you mean 'mnist'?"),
         ("none.toml", "There is no file or folder none.toml"),
+        ("./mnist", "There is no file or folder ./mnist"),
         ("bad.toml", "bad.toml is not valid TOML"),
     ],
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cop2l.errors import UserError
-from cop2l.files import json_digest, parse, read_bytes
-from cop2l.kernel.form import canonical_json
+from cop2l.files import json_digest
+from cop2l.kernel.form import canonical_json, read_json
 from cop2l.kernel.options import Options
 
 if TYPE_CHECKING:
@@ -53,10 +53,9 @@ def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[
 def read_commitment(path: str | Path) -> dict[str, Any]:
     if not Path(path).exists():
         raise UserError(f"There is no commitment {path}; give the file that cop2l commit wrote.")
-    stored = read_bytes(path)
     try:
-        content = parse(stored)
-    except ValueError:
+        content = read_json(Path(path))
+    except UserError:
         content = None
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
         raise UserError(

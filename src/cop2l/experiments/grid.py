@@ -79,12 +79,12 @@ def _read(name: str, derived: tuple[str, ...]) -> dict[str, Any]:
     is_path = bool(path.suffix) or any(sign in name for sign in "/\\")
     if path.suffix == ".toml" and path.is_file():
         return _read_toml(path, path, (*derived, name))
-    is_data = path.exists() or name in installed_names("streams")
-    if is_data and (is_path or not builtin.is_file()):
+    is_builtin = builtin.is_file() and not is_path
+    if (path.exists() or name in installed_names("streams")) and not is_builtin:
         return _read(OWN, (*derived, name)) | {"name": path.stem, "stream": name}
     if "@" in name:  # a stream of features
         return _read("_features", derived) | {"name": name, "stream": name}
-    if builtin.is_file():
+    if is_builtin:
         return _read_toml(builtin, path, (*derived, name))
     if name in NAMES:
         raise UserError(f"{name} is a stream, not a configuration; write: cop2l run mnist stream={name}.")
