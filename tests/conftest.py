@@ -1,6 +1,7 @@
 import importlib
 import io
 import itertools
+import os
 import shutil
 import signal
 import subprocess
@@ -8,6 +9,9 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # before torch is imported: a fork of a process with threads hangs
 NUMBERS = itertools.count()
 
 

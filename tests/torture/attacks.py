@@ -585,7 +585,7 @@ def main(arguments: list[str]) -> int:
         return 0
     source, when = (Path(arguments[0]), "before") if arguments else (HERE.parents[1] / "src", "after")
     paths = os.pathsep.join(map(str, (source.resolve(), HERE)))
-    environ = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    environ = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     results = json.loads(RESULTS.read_text())
     table, broke = results.setdefault("attacks", {}), False
     for name, (description, _) in ATTACKS.items():

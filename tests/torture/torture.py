@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -203,6 +204,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, help=f"how many (default: {SIZES})")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
+    warnings.simplefilter("ignore")  # advice on the models of the attacks
     broke = attacks.main([]) if chosen.part in (None, "attacks") else 0
     for part in PARTS if chosen.part is None else PARTS.keys() & {chosen.part}:
         count = SIZES[part] if chosen.count is None else chosen.count
