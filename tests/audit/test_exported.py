@@ -290,6 +290,7 @@ def test_more_errors_give_larger_bounds(run, data):
         {"method": "replay", "holdout": 0.3},
         {"holdout": 0.3, "kind": "holdout"},
         {"scenario": "task-incremental"},
+        {"preset": "picking"},
         {"claim": ["tasks", "average", "forgetting", "classes"], "anytime": True},
         {"kind": "kl"},
     ],

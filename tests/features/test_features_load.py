@@ -7,7 +7,7 @@ import pytest
 
 from cop2l.cli import main
 from cop2l.errors import UserError
-from cop2l.features import entries, find_entry, import_features, load_stream
+from cop2l.features import entries, find_entry, import_features, importing, load_stream
 from cop2l.features.importing import names_from_file
 from cop2l.features.load import not_valid
 from cop2l.features.store import root
@@ -170,7 +170,7 @@ def test_an_unknown_past_is_not_valid(tmp_path):
     assert "trained on CIFAR-10, which is this data set" in reason
 
 
-def test_names_are_read_off_the_file(tmp_path):
+def test_names_are_read_off_the_file(tmp_path, monkeypatch):
     assert names_from_file(tmp_path / "cifar10-dinov2-vits14-224.npz") == ("cifar10", "dinov2-vits14", 224)
     assert names_from_file(tmp_path / "a-b-resnet50-imagenet-64.npz") == ("a-b", "resnet50-imagenet", 64)
     assert names_from_file(tmp_path / "a-b-c-64.npz", dataset="a") == ("a", "b-c", 64)
@@ -180,6 +180,8 @@ def test_names_are_read_off_the_file(tmp_path):
         names_from_file(tmp_path / "x.npz")
     with pytest.raises(UserError, match="add --dataset and --backbone, or"):
         names_from_file(tmp_path / "my-net-64.npz")
+    monkeypatch.setattr(importing, "_backbone_names", lambda: ("net", "my-net"))
+    assert names_from_file(tmp_path / "a-my-net-64.npz") == ("a", "my-net", 64)
 
 
 @pytest.mark.parametrize(

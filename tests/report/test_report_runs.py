@@ -84,7 +84,7 @@ def test_no_value_of_a_summary_can_break_the_reader(tmp_path):
 
 
 def test_find_reads_every_run_below_and_none_twice(folder):
-    run_set = find_runs([folder, folder / "cop2l-0", folder / "." / "cop2l-1"])
+    run_set = find_runs([folder, folder / "cop2l-0", folder / ".." / folder.name / "cop2l-1"])
     assert len(run_set.runs) == 11
     assert [left.folder.name for left in run_set.left_out] == ["unfinished"]
 

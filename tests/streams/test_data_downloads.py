@@ -153,6 +153,7 @@ def test_a_download_that_was_interrupted_or_killed(monkeypatch, server, good, pr
     (place / f"{FILES[0]}.gz").write_bytes(b"old")
     assert download.get("mnist") == place
     assert len(streams.load("mnist")) == 5, "a file of an incomplete folder is replaced"
+    assert not list((private_home / "data").glob(".incomplete-*"))
 
 
 def zipped(files):
