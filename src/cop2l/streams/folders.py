@@ -7,12 +7,10 @@ from cop2l.errors import UserError
 
 
 def home() -> Path:
-    """The folder of all downloads and caches: $COP2L_HOME, or the user's cache folder."""
+    """The folder of all downloads and caches: $COP2L_HOME, or cop2l in $XDG_CACHE_HOME or ~/.cache."""
     if folder := os.environ.get("COP2L_HOME"):
         return Path(folder).expanduser()
-    import pooch
-
-    return Path(pooch.os_cache("cop2l"))
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cop2l"
 
 
 def roots(folder: str | Path | None = None) -> list[Path]:
