@@ -92,9 +92,14 @@ TIGHTER = {
     if "preset=paper" in words
 }  # fmt: skip
 """With the uniform buffer kl-tight pays for one set: these values change on purpose, and only these."""
-CHANGED = {"csv-replay": ("",), "adam-threshold": (".errors", ".errors_not_picked", ".bounds", ".value")}
+CHANGED = {
+    "csv-replay": ("",),
+    "adam-threshold": (".errors", ".errors_not_picked", ".bounds", ".value"),
+    "domain-paper-anytime": ("verify",),
+}
 """The inputs of a baseline are scaled by as many examples as the default learns from, a half and no longer three fifths. The
-learner with Adam answers 14 rows of task 4 as it answers others, bit for bit: these count as errors now."""
+learner with Adam answers 14 rows of task 4 as it answers others, bit for bit: these count as errors now. Generated data declares
+that its rows are drawn, so that a recount from it agrees: the certificate is valid, and no longer "cannot tell"."""
 RENAMED = {
     "/own": "/own_picks",
     ".wrong": ".withheld_errors",

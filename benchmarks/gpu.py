@@ -2,9 +2,9 @@
 
     python benchmarks/gpu.py cifar10 cifar100 mnist --features FOLDER --repeat 3 --eager
 
-FOLDER holds the features as DATASET-dinov2-vits14-224.npz; MNIST is found as `cop2l data path mnist` finds it. Each stream is
-learned once as a warm-up, then `repeat` times. The row has the median of the seconds from the first `learn` to the end of the
-last, the iterations, the steps of the optimiser, and a floor: the operations of all products, divided by a measured rate.
+FOLDER holds the features as DATASET-dinov2-vits14-224.npz; `cop2l data get mnist` gets MNIST. Each stream is learned once as
+a warm-up, then `repeat` times. The row has the median of the seconds from the first `learn` to the end of the last, the
+iterations, the steps of the optimiser, and a floor: the operations of all products, divided by a measured rate.
 """
 
 import argparse

@@ -121,8 +121,8 @@ def numbers_kept(sample: Sample) -> int:
     run = sample.runs[0]
     default = 0 if sample.method in ("finetuning", "lwf", *CLOSED) else MEMORY
     examples = run.over_tasks("memory_used")
-    numbers = run.over_tasks("numbers_stored") or 0
-    return int(default if examples is None else examples) * WIDTH + int(numbers)
+    numbers = getattr(run.records[0], "numbers_stored", None) or 0
+    return int(default if examples is None else examples) * WIDTH + numbers
 
 
 def summary_row(stream: Setup, rows: dict[str, Sample]) -> tuple[str, ...]:

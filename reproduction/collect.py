@@ -3,13 +3,13 @@
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from cop2l.experiments.records import Record, Summary, decode_record
+from cop2l.experiments.records import Count, Record, Summary, decode_record
 from cop2l.files import read_json, read_lines, write_text
 from cop2l.report.runs import Run, RunSet, find_runs
 
@@ -20,13 +20,20 @@ OVER_TASKS: dict[str, Callable[[list[float]], float]] = {
     "peak_cuda_reserved": max,
     "total_cuda_allocated": fmean,
     "memory_used": max,
-    "numbers_stored": max,
 }
 """Fields of the records that are aggregated over tasks; the first record of a line has the result."""
 SHORT = {"class-incremental": "ci", "task-incremental": "ti", "domain-incremental": "di"}
 MOST_CLASSES = 10
 """Streams with more classes keep no accuracy per class, to keep the files small."""
 DIGITS = 6
+
+
+@dataclass(kw_only=True)
+class CollectedRecord(Record):
+    """A line of records.jsonl with what older runs recorded as well."""
+
+    numbers_stored: Count | None = None
+    """The count of numbers kept beside the examples; the first record of a line has it."""
 
 
 def read_runs(paths: Sequence[Path]) -> RunSet:
@@ -47,8 +54,8 @@ def collected_run(line: str, file: Path) -> Run:
     """The run of a line."""
     content = json.loads(line)
     summary = decode_record(Summary, content["summary"], file)
-    records = [
-        decode_record(Record, {"task": s, "accuracy": row, "tasks": [], **record}, file)
+    records: list[Record] = [
+        decode_record(CollectedRecord, {"task": s, "accuracy": row, "tasks": [], **record}, file)
         for s, (row, record) in enumerate(zip(summary.matrix, content["records"], strict=True), 1)
     ]
     tables = {name: content[name] for name in ("config", "environment")}

@@ -190,14 +190,14 @@ class CoP2L:
         engine, state, task, seed = self.engine, self.state, self.tasks_seen + 1, self.options.seed
         parameter = next(self.model.parameters())
         data_hash = fingerprint(len(labels), blocks_of(x, labels), group_numbers)
+        if engine.ranks is None and isinstance(x, Tensor):  # ranks move their own blocks
+            x = x.to(parameter.device)
         hashes = row_hashes(x, parameter, seed)
         findings = [*shared_row_findings(task, hashes, state.hashes)]
         reasons = [reason for _, reason in findings] + [*advice.one_class(task, head, labels, self.scenario)]
         copies = () if counting.declared_draws(state.data, state.repeats) else copy_warnings(task, hashes)
         advice.warn_user([*reasons, *copies])
-        if engine.ranks is None:
-            x = x.to(parameter.device) if isinstance(x, Tensor) else x
-        else:  # each rank moves only its own blocks to its device
+        if engine.ranks is not None:
             engine.ranks.check_agreement(self, {"data": data_hash, "classes": head})
             progress = progress if engine.ranks.is_first or callable(progress) else False
         with (

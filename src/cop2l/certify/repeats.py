@@ -112,6 +112,9 @@ def shared_row_findings(
     task: int, hashes: np.ndarray, earlier: Sequence[np.ndarray]
 ) -> Iterator[tuple[set[int], str]]:
     """Finds rows that a new task shares with earlier ones: the tasks whose bounds become void, and the reason."""
+    everything = np.sort(np.concatenate([*earlier, hashes]))
+    if not (everything[1:] == everything[:-1]).any():  # nearly always, and much quicker to see
+        return
     owners = np.repeat(np.arange(len(earlier)), [len(rows) for rows in earlier])
     candidates = np.unique(owners[np.isin(np.concatenate([*earlier, hashes[:0]]), hashes)])
     shared = {int(t) + 1: count for t in candidates if (count := count_shared_rows(hashes, earlier[t]))}

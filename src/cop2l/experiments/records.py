@@ -102,8 +102,6 @@ class Record:
     peak_cuda_reserved: Count | None = None
     total_cuda_allocated: float | None = None
     memory_used: Count | None = None
-    numbers_stored: Count | None = None
-    """The count of numbers kept beside the examples; only collected runs have it."""
 
 
 @dataclass(kw_only=True)
@@ -144,7 +142,6 @@ class Summary:
 def as_json(value: Record | Summary) -> dict[str, Any]:
     """A record or a summary as it is written."""
     content = asdict(value)
-    content.pop("numbers_stored", None)
     for row in content["tasks"]:
         for name in LEFT_OUT_IF_EMPTY:
             if not row[name]:
