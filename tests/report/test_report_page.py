@@ -124,7 +124,23 @@ def test_a_claim_is_the_largest_bound_over_the_runs_rounded_upwards(run_set):
     for task, value in enumerate(claimed):
         largest = max(100 * run.tasks[task].bounds["preference"] for run in cop2l.runs)
         assert largest <= value < largest + 0.1
-    assert "With probability at least 95\u00a0%" in sentences.meaning(cop2l)
+    assert "With probability at least 95\u00a0%" in sentences.meaning([cop2l])
+
+
+def test_what_the_claims_mean_is_true_of_every_run(tmp_path):
+    """Two runs do not hold at once with the probability of one, and the page names no probability that one of them lacks."""
+    make_run(tmp_path / "sure", stream="digits", delta=0.05)
+    alone = flat(page(find_runs([tmp_path])))
+    assert (
+        "With probability at least 95 % over the draw of the training data, all of these statements hold"
+        in alone
+    )
+    make_run(tmp_path / "unsure", stream="mnist", delta=0.2)
+    both = flat(page(find_runs([tmp_path])))
+    assert (
+        "With probability at least 80 % over the draw of the training data, each run's statements hold"
+        in both
+    )
 
 
 def test_tasks_are_called_by_their_names(tmp_path):

@@ -47,10 +47,10 @@ def page(run_set: RunSet, over: Sequence[str] = ("seed",), title: str | None = N
     bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of the package)
     remarks = dict.fromkeys(REMARKS[key] for run in runs if (key := (run.method, run.model)) in REMARKS)
     claims = [claim for group in groups if (claim := _claim(group))]
-    certifying = certifying_groups(groups) or [claim["group"] for claim in claims]
+    claiming = [claim["group"] for claim in claims]
+    certifying = certifying_groups(groups) or claiming
     result = sentences.headline(groups) if groups or not learners else "Saved learners"
-    certified = [run for group in certifying for run in group.runs if run.certificate]
-    commands = [verify_command(run.folder, run.recipe) for run in certified]
+    commands = [verify_command(run.folder, run.recipe) for group in certifying for run in group.runs]
     commands += [verify_command(learner.folder, {}) for learner in learners]
     return _environment().get_template("page.html").render(
         title=title or result,
@@ -62,6 +62,7 @@ def page(run_set: RunSet, over: Sequence[str] = ("seed",), title: str | None = N
         groups=groups,
         not_valid=not_valid(groups)
         + [(x.folder, " ".join(reasons)) for x in learners if (reasons := x.certificate.not_valid)],
+        claiming=claiming,
         claims=[claim for claim in claims if claim["group"] in certifying],
         other_claims=[claim for claim in claims if claim["group"] not in certifying],
         commands=commands,

@@ -1,7 +1,8 @@
 """Readers of run directories: a finished run becomes a Run, any other folder a sentence that says why not."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,7 @@ from cop2l.experiments.records import (
     read_records,
     read_summary,
 )
-from cop2l.files import (
-    DamagedError,
-    numbered_folders,
-    parse,
-    read_bytes,
-    read_json,
-)
+from cop2l.files import DamagedError, numbered_folders, read_bytes, read_json
 from cop2l.kernel.form import TEXT_FILE
 from cop2l.text import Names, count
 
@@ -41,10 +36,20 @@ class Run(Summary):
     records: list[Record]
     config: dict[str, Any]
     environment: dict[str, Any]
-    certificate: Path | None = None
-    """The newest certificate's folder."""
-    recipe: dict[str, Any] = field(default_factory=dict)
-    """The description of the data in the certificate, from which the command that checks it is made."""
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """The newest certificate; None if there is none that can be read."""
+        folders = numbered_folders(self.folder / CERTIFICATES, AFTER)
+        try:
+            return read_certificate(folders[-1]) if folders else None
+        except UserError:
+            return None
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The description of the data in the certificate, from which the command that checks it is made."""
+        return (self.certificate and self.certificate.content["data"]) or {}
 
     @property
     def names(self) -> Names:
@@ -177,17 +182,4 @@ def _read_finished_run(folder: Path) -> Run:
     environment = read_json(folder / ENVIRONMENT) if (folder / ENVIRONMENT).exists() else {}
     if [record.task for record in records] != [row.task for row in summary.tasks]:
         raise DamagedError(folder / RECORDS, f"{len(records)} lines for {len(summary.matrix)} tasks")
-    run = Run(folder=folder, records=records, config=config, environment=environment, **vars(summary))
-    if certificates := numbered_folders(folder / CERTIFICATES, AFTER):
-        run.certificate, run.recipe = certificates[-1], _recipe(certificates[-1])
-    return run
-
-
-def _recipe(certificate: Path) -> dict[str, Any]:
-    """The description of the data in a certificate; `cop2l verify` checks whether it is true."""
-    try:
-        content = parse(read_bytes(certificate / TEXT_FILE))
-    except (UserError, OSError, ValueError):
-        return {}
-    data = content.get("data") if isinstance(content, dict) else None
-    return data if isinstance(data, dict) else {}
+    return Run(folder=folder, records=records, config=config, environment=environment, **vars(summary))

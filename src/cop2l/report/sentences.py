@@ -6,8 +6,6 @@ from statistics import fmean
 
 from cop2l import text
 from cop2l.certify.bounding import statements
-from cop2l.certify.certificate import read_certificate
-from cop2l.errors import UserError
 from cop2l.report.certified import certifying_groups, families, result, task_rows
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group, not_valid
@@ -95,10 +93,11 @@ def claim(group: Group) -> list[str]:
     return [no_break(group.runs[0].names.with_names(sentence)) for sentence in claims]
 
 
-def meaning(group: Group) -> str:
-    """The probability with which the claim holds, and what it is over."""
-    likely = f"at least {confidence(group.runs[0].delta or 0)}"
-    who = "each run's statements" if len(group.runs) > 1 else "all of these statements"
+def meaning(groups: Sequence[Group]) -> str:
+    """The probability with which the claims of groups hold, each run by itself; the lowest, if their deltas differ."""
+    runs = [run for group in groups for run in group.runs]
+    likely = f"at least {confidence(max(run.delta or 0 for run in runs))}"
+    who = "each run's statements" if len(runs) > 1 else "all of these statements"
     return no_break(
         f"With probability {likely} over the draw of the training data, {who} hold at once. If learning were repeated with"
         f" fresh data from the same sources, {likely} of the certificates would hold in the long run. A new example is one"
@@ -106,13 +105,10 @@ def meaning(group: Group) -> str:
     )
 
 
-def best_of_a_million(group: Group) -> list[str]:
+def best_of_a_million(groups: Sequence[Group]) -> list[str]:
     """The largest bound on a task of a single run, at a delta that allows for a choice among a million settings."""
-    if len(group.runs) > 1 or group.runs[0].certificate is None:
-        return []
-    try:
-        certificate = read_certificate(group.runs[0].certificate)
-    except UserError:  # a certificate of another format
+    certificates = [run.certificate for group in groups for run in group.runs]
+    if len(certificates) > 1 or not (certificate := certificates[0]):
         return []
     options = replace(certificate.options, delta=certificate.options.delta / 10**6)
     values = [s["value"] for s in statements(options, certificate.records) if s["family"] == "tasks"]
