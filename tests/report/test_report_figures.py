@@ -113,6 +113,9 @@ def test_a_varied_setting_can_be_drawn(tmp_path):
     ]
     (figure,) = draw("against", runs, key="memory", metric="preference")
     assert [row[:2] for row in figure.rows] == [("cop2l", "1000"), ("cop2l", "3000")]
+    runs[-1].not_valid = runs[1].not_valid = ["Tasks share examples."]
+    (figure,) = draw("against", runs, key="memory", metric="preference")
+    assert [row[:2] for row in figure.rows] == [("cop2l", "1000"), ("cop2l – not valid", "3000")]
     with pytest.raises(UserError, match="--key"):
         draw("against", runs)
     with pytest.raises(UserError, match="not a rate"):

@@ -6,7 +6,7 @@ from functools import partial
 from statistics import fmean
 
 from cop2l.report.certified import LEVEL, interval
-from cop2l.report.figures.figure import BOLD, Figure, Key, Panel, lines, rate_text
+from cop2l.report.figures.figure import BOLD, NOT_VALID, Figure, Key, Panel, lines, rate_text
 from cop2l.report.groups import Group, Spread, spread
 from cop2l.report.metric import KINDS, kinds_in, test_errors
 
@@ -81,7 +81,7 @@ def _rows(
 
 def panel_title(group: Group) -> str:
     """The title of the panel of a group, with "not valid" if its certificates are not."""
-    return f"{group.label} – not valid" if group.not_valid else group.label
+    return group.label + NOT_VALID * bool(group.not_valid)
 
 
 def _series(group: Group, bound_keys: Mapping[str, Key]) -> dict[str, dict[int, Spread]]:

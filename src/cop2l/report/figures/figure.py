@@ -20,6 +20,8 @@ PLAIN, BOLD = 2.0, 4.0
 LEAST_SPAN = 0.2
 """The shortest axis of measured rates: a change of one point should not look large."""
 SUFFIXES = (".png", ".svg", ".pdf")
+NOT_VALID = " – not valid"
+"""The end of the label of a group whose certificates are not."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from cop2l.errors import UserError
 from cop2l.metrics import average_accuracy, forgetting
 from cop2l.report import theme
 from cop2l.report.figures.figure import (
+    NOT_VALID,
     Figure,
     Key,
     Panel,
@@ -170,7 +171,8 @@ def against(groups: Sequence[Group], key: str, metric: Metric) -> Figure | None:
         value = group.runs[0].settings.get(key)
         number = metric.over_seeds(group)
         if number is not None and isinstance(value, int | float):
-            series.setdefault(group.label_without(key), {})[value] = number
+            label = group.label_without(key) + NOT_VALID * bool(metric.certified and group.not_valid)
+            series.setdefault(label, {})[value] = number
     if len({value for points in series.values() for value in points}) < 2:
         return None
     if metric.unit != "%":
