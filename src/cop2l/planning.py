@@ -12,7 +12,7 @@ from cop2l.bounds.checks import count, real
 from cop2l.certify.presets import PRESETS
 from cop2l.errors import UserError
 from cop2l.kernel.options import grid_points
-from cop2l.text import confidence, percent
+from cop2l.text import confidence, exact_percent, percent
 
 LARGEST = 10**9
 """The most examples or memory to plan with."""
@@ -61,7 +61,7 @@ class Plan:
         subject = f"all {tasks} tasks at once, {when}" if tasks > 1 else "one task"
         chance = f"with probability at least {confidence(delta)}"
         return "\n".join(
-            [*lines, "", f"For {subject}, {chance}, at an error rate of {100 * error:g} %.", END]
+            [*lines, "", f"For {subject}, {chance}, at an error rate of {exact_percent(error)}.", END]
         )
 
 

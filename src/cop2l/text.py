@@ -60,7 +60,17 @@ def confidence(delta: float | Decimal) -> str:
     if exact < Decimal("1e-6"):
         return f"1 - {exact:e}"
     with localcontext(EXACT):
-        return f"{(100 - 100 * exact).normalize():f} %"
+        return exact_percent(1 - exact)
+
+
+def exact_percent(rate: float | Decimal) -> str:
+    """A rate that a user typed, in per cent, not rounded.
+
+    >>> exact_percent(0.05), exact_percent(0.12345678)
+    ('5 %', '12.345678 %')
+    """
+    with localcontext(EXACT):
+        return f"{(100 * Decimal(str(rate))).normalize():f} %"
 
 
 class Names(NamedTuple):
@@ -372,7 +382,7 @@ def monitor_report(monitor: Any) -> str:
     start, errors_before = state["since"]
     share = f" ({measured_percent(errors / n)})" if n else ""
     is_typed = monitor.statement["kind"] is None  # a bound from the command line is not rounded
-    bound = f"{100 * monitor.bound:g} %" if is_typed else percent(monitor.bound)
+    bound = exact_percent(monitor.bound) if is_typed else percent(monitor.bound)
     lines = [
         f"The claim: {monitor.names.with_names(claim_of(monitor.statement))} is at most {bound}.",
         f"Feedback so far: {count(n, 'example')} in {batches} batch{'es' * (batches != 1)}, {count(errors, 'error')}{share}.",

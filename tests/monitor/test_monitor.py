@@ -109,6 +109,7 @@ def test_alphas_that_are_refused(alpha):
 
 
 def test_counts_evidence_and_a_latched_alarm(tmp_path):
+    assert "is at most 12.34567 %." in monitor_report(Monitor(0.1234567))  # not rounded down
     monitor = Monitor(0.05, alpha=0.01, state=tmp_path / "state.json")
     assert (monitor.n, monitor.errors, monitor.evidence, monitor.alarm) == (0, 0, pytest.approx(1), False)
     assert not monitor.update([0, 1, 0])
