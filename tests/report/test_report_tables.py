@@ -244,6 +244,10 @@ def test_a_metric_that_no_run_has_is_an_error(tmp_path):
 def test_a_key_that_was_not_given_goes_without_saying(tmp_path):
     runs = [read_run(make_run(tmp_path / str(p), preset=p)) for p in (None, "paper")]
     assert {g.label for g in group(runs)} == {"cop2l", "cop2l (preset paper)"}
+    runs.append(read_run(make_run(tmp_path / "older", seed=1)))
+    del runs[2].config["options"]["preset"]  # a configuration without the key
+    groups = group(runs)
+    assert [(g.label, len(g.runs)) for g in groups] == [("cop2l", 2), ("cop2l (preset paper)", 1)]
 
 
 def test_rows_and_columns_without_a_number_are_left_out(run_set):

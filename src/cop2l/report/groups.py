@@ -70,7 +70,7 @@ class Group:
         return self.label_without(None)
 
     def label_without(self, left_out: str | None) -> str:
-        """The label without one key, and without keys whose value is None."""
+        """The label without one key, and without keys that the group does not have."""
         settings = [(key, value) for key, value in self.setting if value is not None and key != left_out]
         setting = ", ".join(f"{key} {_value_text(value)}" for key, value in settings)
         return f"{self.method} ({setting})" if setting else self.method
@@ -115,7 +115,7 @@ def spread(values: Iterable[float]) -> Spread:
 def group(runs: Sequence[Run], over: Sequence[str] = ("seed",)) -> list[Group]:
     """Sort runs into groups; `over` names the configuration keys that are averaged over."""
     ignored = SHOWN_BY_BENCHMARK | NOT_A_SETTING | set(over)
-    settings = [{k: v for k, v in run.settings.items() if k not in ignored} for run in runs]
+    settings = [{k: v for k, v in run.settings.items() if k not in ignored and v is not None} for run in runs]
     benchmarks = [benchmark_of(run) for run in runs]
     shown_keys = _distinguishing_keys(runs, settings, benchmarks)
     members: dict[tuple[Benchmark, str, str], list[int]] = {}
