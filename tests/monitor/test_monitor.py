@@ -292,6 +292,9 @@ def test_tasks_and_classes_of_a_file_go_by_their_names(tmp_path):
         monitor.names, monitor._labels = Names(["Bern", "Genf"], ["cat", "dog"]), [["cat", "dog"]]
     assert read_feedback(file, of_task) == [[0, 1, 1]]
     assert read_feedback(file, of_class) == [[1, 1]]
+    file.write_text("predicted,label,label\ncat,cat,dog\n")
+    with pytest.raises(UserError, match="two columns of one name"):
+        read_feedback(file, of_task)
     file.write_text("task,predicted,label\nGent,cat,cat\n")
     with pytest.raises(UserError, match="There is no task named 'Gent'; choose one of: 'Bern', 'Genf'"):
         read_feedback(file, of_task)

@@ -46,6 +46,8 @@ def _read_batches(path: Path, monitor: Monitor) -> list[list[int]]:
         if header is None:
             header = [cell.lower() for cell in cells]
             if "error" in header or {"predicted", "label"} <= set(header):
+                if len({*header}) < len(header):
+                    raise UserError(f"{path} has two columns of one name; remove one of them.")
                 continue
             header = ["error"]
         try:
