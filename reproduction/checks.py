@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from reproduction.markdown import published_rate, rate, table
-from reproduction.numbers import OWN_MODELS, Number, resolution, stands_for, sweep_command
+from reproduction.markdown import rate, table
+from reproduction.numbers import Number, published_cell, resolution, sweep_command
 from reproduction.ours import USUAL_MODELS, Sample
 
 CHANGED = frozenset({"lr", "batch", "epochs", "dropout"})
@@ -30,7 +30,7 @@ def section(samples: Sequence[Sample], numbers: Sequence[Number]) -> str:
                 sample.method,
                 ", ".join(f"{key} {value}" for key, value in sample.changes),
                 *(rate(sample.spread(metric)) for metric in ("accuracy", "forgetting", "plasticity")),
-                *(_published(sample, numbers, metric) for metric in ("accuracy", "forgetting")),
+                *(published_cell(numbers, stream, sample.method, m) for m in ("accuracy", "forgetting")),
                 f"`{sweep_command(sample.runs)}`",
             )
         )
@@ -47,11 +47,3 @@ def section(samples: Sequence[Sample], numbers: Sequence[Number]) -> str:
         "paper's forgetting",
     )
     return table((*header, "command"), rows)
-
-
-def _published(sample: Sample, numbers: Sequence[Number], metric: str) -> str:
-    s = sample.stream
-    model = s.model if s.model in OWN_MODELS else stands_for(s.features)
-    key = ((s.scenario, s.dataset, s.tasks), sample.method, model, metric)
-    matches = [n for n in numbers if (n.title, n.method, n.model, n.metric) == key]
-    return published_rate(matches[0].paper if matches else None)

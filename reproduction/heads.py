@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from cop2l.report.metric import METRICS
-from reproduction.markdown import folded, paragraphs, published_rate, rate, table
-from reproduction.numbers import Number, stands_for, sweep_command
+from reproduction.markdown import folded, paragraphs, rate, table
+from reproduction.numbers import Number, published_cell, sweep_command
 from reproduction.ours import AS_PUBLISHED, Sample, Setup, pick
 
 HEAD = "mlp-head"
@@ -24,7 +24,8 @@ def section(samples: Sequence[Sample], numbers: Sequence[Number]) -> str:
 def stream_table(samples: Sequence[Sample], numbers: Sequence[Number], stream: Setup) -> str:
     """Accuracy and forgetting of every method: in the paper, with a linear head, and with the trainable layer."""
     rows, commands = [], []
-    methods = list(dict.fromkeys(n.method for n in numbers if n.title == _title(stream)))
+    title = stream.scenario, stream.dataset, stream.tasks
+    methods = list(dict.fromkeys(n.method for n in numbers if n.title == title))
     for method in methods:
         sample = pick(samples, stream, method, AS_PUBLISHED)
         if sample is None:
@@ -33,7 +34,7 @@ def stream_table(samples: Sequence[Sample], numbers: Sequence[Number], stream: S
         rows.append(
             (
                 method,
-                *(_published(numbers, stream, method, metric) for metric in ("accuracy", "forgetting")),
+                *(published_cell(numbers, stream, method, metric) for metric in ("accuracy", "forgetting")),
                 *(rate(linear.spread(m) if linear else None) for m in ("accuracy", "forgetting")),
                 *(rate(sample.spread(m)) for m in ("accuracy", "forgetting")),
             )
@@ -49,13 +50,3 @@ def stream_table(samples: Sequence[Sample], numbers: Sequence[Number], stream: S
         table(("method", *header), rows),
         folded("Commands", table(("method", "command"), commands)),
     )
-
-
-def _title(stream: Setup) -> tuple[str, str, int]:
-    return stream.scenario, stream.dataset, stream.tasks
-
-
-def _published(numbers: Sequence[Number], stream: Setup, method: str, metric: str) -> str:
-    key = (_title(stream), method, stands_for(stream.features), metric)
-    matches = [n for n in numbers if (n.title, n.method, n.model, n.metric) == key]
-    return published_rate(matches[0].paper if matches else None)

@@ -111,6 +111,15 @@ def stands_for(features: str) -> str | None:
     return STANDS_FOR.get(features.rpartition("-")[0])
 
 
+def published_cell(numbers: Sequence[Number], stream: Setup, method: str, metric: str) -> str:
+    """The published rate that a method on a stream is compared with."""
+    model = stream.model if stream.model in OWN_MODELS else stands_for(stream.features)
+    key = ((stream.scenario, stream.dataset, stream.tasks), method, model, metric)
+    return published_rate(
+        next((n.paper for n in numbers if (n.title, n.method, n.model, n.metric) == key), None)
+    )
+
+
 def judge(samples: Sequence[Sample], paper: Published, metric: str, model: str) -> Status:
     """The status of a published number, given our samples for it."""
     if not samples:
