@@ -43,10 +43,8 @@ def load(folder: str | Path) -> Method:
                 f"{note['method']}.load({str(state)!r})."
             )
         return method(names[note["method"]]).load(state)
-    if (state / EXPORT).exists():
-        return Exported(state)  # type: ignore[return-value]
     raise UserError(
-        f"There is no saved learner in {folder}; give a run directory, a saved learner or an export."
+        f"There is no saved learner in {folder}; give a run directory or a saved learner (an export only predicts)."
     )
 
 
@@ -198,7 +196,9 @@ def predict(
 
     `data` is a file or a table; `learner` is the one of the folder, if it is loaded already.
     """
-    learner, description = learner or load(folder), data_description(folder)
+    if learner is None:
+        learner = Exported(folder) if (Path(folder) / EXPORT).exists() else load(folder)
+    description = data_description(folder)
     x, y, *_ = read_examples(learner, data, description, label)
     number: int | None = Names.from_description(description).task_number(task)
     tasks = range(1, learner.tasks_seen + 1)
