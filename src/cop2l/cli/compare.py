@@ -21,7 +21,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         default=["accuracy", "forgetting", "bound", "average"],
         metavar="NAME",
         help="accuracy, forgetting, plasticity, test-error, prior-examples, certified-on, picked, seconds, peak-memory,"
-        " bound (the claim), kl, kl-tight, preference (the default claim), combined, buffer, holdout; worst-NAME and"
+        " bound (the claim), kl, kl-tight, preference, combined, buffer, holdout; worst-NAME and"
         " ratio-NAME for bounds; average, lost and worst-lost: bounds on average error and forgetting, if claimed (default:"
         " accuracy forgetting bound average)",
     )

@@ -44,7 +44,9 @@ def add(commands: Any) -> None:
         "--weights", metavar="FILE", help="the weights of the backbone, if they cannot be downloaded"
     )
     parser.add_argument("--folder", metavar="FOLDER", help="the folder of the data set")
-    parser.add_argument("--import", dest="file", metavar="FILE.npz", help="import computed features")
+    parser.add_argument(
+        "--import", dest="file", metavar="FILE", help="import computed features: .npz, .parquet or .csv"
+    )
     parser.add_argument("--dataset", metavar="NAME", help="with --import: the data set of the features")
     parser.add_argument(
         "--pretrained-on",

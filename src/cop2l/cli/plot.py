@@ -17,7 +17,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--figure",
         default="bounds",
         metavar="NAME",
-        help="the figure; a wrong name lists all (default: bounds)",
+        help="bounds, all-bounds, progress, matrix, classes, plasticity or against (default: bounds)",
     )
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="a name ending in .png, .svg or .pdf"

@@ -38,7 +38,9 @@ def add(commands: Any) -> None:
         help="certify the earlier task T (a name or number) from its data; without it, from the memory alone",
     )
     parser.add_argument(
-        "--out", metavar="DIR", help="the folder to save the learner in (default: the folder STATE)"
+        "--out",
+        metavar="DIR",
+        help="the folder to save the learner in (default: STATE; a run is never changed)",
     )
     parser.add_argument("--json", action="store_true", help="print the certificate as JSON")
     parser.set_defaults(run=learn)
@@ -69,7 +71,9 @@ def add(commands: Any) -> None:
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("state", metavar="STATE", help="a run directory or a saved learner")
+    parser.add_argument(
+        "state", metavar="STATE", help="a run directory, a saved learner or, to predict, an export"
+    )
     parser.add_argument(
         "--data",
         metavar="FILE",
@@ -99,9 +103,7 @@ def learn(arguments: argparse.Namespace) -> int:
     print(f"Learned task {learner.tasks_seen}; saved in {folder}.")
     if certificate is not None:
         print(certificate)
-        print(
-            f"The memory and the prior examples in {arguments.state}, and its sums of features (start=slda), are not checked."
-        )
+        print(f"What {arguments.state} stores of earlier tasks was not checked.")
     return 0
 
 
