@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from audit_cases import copied, forged, last_certificate, made, sentences, verify
 
+from cop2l.audit import blind
 from cop2l.audit.finding import find_certificates
+from cop2l.errors import UserError
 from cop2l.kernel import form
 from cop2l.kernel.form import Unreadable
 from cop2l.kernel.verdict import Verdict
@@ -77,7 +79,7 @@ def test_nothing_beside_the_certificates_is_looked_at(runs, data, tmp_path):
 def test_a_hostile_summary_takes_neither_time_nor_memory(runs, data, tmp_path):
     folder = copied(runs["fixed"], tmp_path / "run")
     summary = folder / "summary.json"
-    reasons = '{"not_valid": ["I knew the data."]}'
+    reasons = f'{{"not_valid": ["I knew the data."], "sentences": ["{"long" * 300}\\t"]}}'
     for text in (reasons, " " * form.MAX_BYTES + reasons):  # more bytes than that are not read
         summary.write_text(text)
         assert verify(folder, data).status == ("invalid" if text == reasons else "valid")
@@ -85,6 +87,20 @@ def test_a_hostile_summary_takes_neither_time_nor_memory(runs, data, tmp_path):
         summary.unlink()
         make(summary)
         assert verify(folder, data).status == "valid"
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError("No space left on device"), RuntimeError("can't allocate")]
+)
+def test_a_machine_that_is_too_small_says_nothing_about_a_certificate(runs, data, monkeypatch, error):
+    def learn(*_):
+        raise error
+
+    monkeypatch.setattr(blind, "learn", learn)
+    with pytest.raises(form.Unreadable, match="The method cannot be run again"):
+        verify(runs["hold-out"], data)
+    error = UserError("It was saved with memory 30, not 2000.")
+    assert verify(runs["hold-out"], data).status == "invalid"
 
 
 def test_certificates_that_are_doubled_or_in_another_order_are_a_fault(runs, data, tmp_path):

@@ -255,6 +255,8 @@ def test_a_damaged_export_file_is_invalid(exported, data, tmp_path):
     text = (folder / "export.json").read_text()
     (folder / "export.json").write_text(text.replace("model", "modem").replace("torch", "torsh"))
     assert verify(folder, data).status == "invalid"
+    (folder / "export.json").write_text(text.replace("{", '{"version": 0, ', 1))
+    assert "export.json names a field twice" in sentences(verify(folder, data))
     (folder / "export.json").write_text(text)
     (folder / "weights.safetensors").unlink()
     with pytest.raises(ValueError, match="cannot be read"):

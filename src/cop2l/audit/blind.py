@@ -10,6 +10,7 @@ Exit code 1: the certificate states something impossible. 2: this machine cannot
 
 import argparse
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -37,7 +38,8 @@ from cop2l.methods.base import SAVED_METHOD
 
 PASSES = ("epochs", "steps", "selections", "inner", "iterations")
 """Words in the names of settings that lengthen learning."""
-METHOD_ERRORS = (UserError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
+METHOD_ERRORS = (RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
+"""What impossible settings raise; any other error is this machine's."""
 
 
 def new_method(certificate: Mapping[str, Any], function: str | None, first: Any = None) -> Any:
@@ -126,12 +128,11 @@ def main(arguments: list[str] | None = None) -> int:
             else:
                 run = predict if parsed.command == "predict" else make_program
                 run(certificate, parsed.rows, parsed.out, parsed.file, parsed.model)
-    except Unreadable as error:
-        print(error, file=sys.stderr)
-        return 2
-    except METHOD_ERRORS as error:
+    except Exception as error:
         print(error if isinstance(error, ValueError) else type(error).__name__, file=sys.stderr)
-        return 2 if "memory" in str(error) or "allocate" in str(error) else 1
+        is_invalid = isinstance(error, METHOD_ERRORS) and not isinstance(error, Unreadable)
+        out_of_memory = isinstance(error, RuntimeError) and re.search("memory|allocate", str(error))
+        return 1 if is_invalid and not out_of_memory else 2
     return 0
 
 

@@ -19,7 +19,7 @@ from cop2l.certify.commitment import commitment_hash, read_commitment
 from cop2l.errors import UserError, printable_text
 from cop2l.experiments.records import SUMMARY
 from cop2l.kernel import arrays
-from cop2l.kernel.form import TEXT_FILE, Unreadable, plain_object, read_content, read_json
+from cop2l.kernel.form import TEXT_FILE, Unreadable, json_object, read_content, read_json
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.samples import numbers
 from cop2l.kernel.verdict import CONCLUSIONS, PARTS, Verdict, quoted
@@ -97,13 +97,13 @@ def run_checker(
 def _check_summary(notes: Verdict, run: Path, declared: Sequence[str]) -> None:
     """Add the reasons in a run's summary that its certificates, which are older, do not declare."""
     try:
-        reasons = plain_object(read_json(run / SUMMARY), SUMMARY).get("not_valid")
+        reasons = json_object(read_json(run / SUMMARY), SUMMARY).get("not_valid")
     except (Refusal, Unreadable):  # also if there is none
         return
     notes.invalid += [
         f"The run declares its certificate not valid: {quoted(reason, 600)}"
         for reason in (reasons if isinstance(reasons, list) else [])
-        if reason not in declared
+        if isinstance(reason, str) and reason not in declared
     ]
 
 

@@ -49,8 +49,7 @@ def check_export(
     `folder` is the checker's copy of the `original` exported folder.
     """
     try:
-        with open_regular(folder / EXPORT) as file:
-            raw = form.json_object(json.loads(file.read(form.MAX_BYTES).decode()), EXPORT)
+        raw = form.json_object(form.read_json(folder / EXPORT), EXPORT)
         checksum = raw.pop("sha256", None)
         require(checksum == form.content_digest(raw), f"{EXPORT} was changed: its checksum does not fit.")
         content = EXPORT_CONTENT(raw, EXPORT)
