@@ -85,6 +85,9 @@ def count_shared_rows(new: np.ndarray, old: np.ndarray) -> int:
     w_i = exp(-a_i - b_i), Cauchy and Schwarz give E[N] = sum w_i a_i b_i <= sqrt(sum w_i a_i^2 sum w_i b_i^2) = 2 sqrt(E[A]
     E[B]), whatever the distributions are.
     """
+    both = np.sort(np.concatenate([new, old]))
+    if not (both[1:] == both[:-1]).any():  # nearly always, and quicker to see than what follows
+        return 0
     (new_values, new_counts), (old_values, old_counts) = (
         np.unique(rows, return_counts=True) for rows in (new, old)
     )
@@ -112,12 +115,7 @@ def shared_row_findings(
     task: int, hashes: np.ndarray, earlier: Sequence[np.ndarray]
 ) -> Iterator[tuple[set[int], str]]:
     """Finds rows that a new task shares with earlier ones: the tasks whose bounds become void, and the reason."""
-    everything = np.sort(np.concatenate([*earlier, hashes]))
-    if not (everything[1:] == everything[:-1]).any():  # nearly always, and much quicker to see
-        return
-    owners = np.repeat(np.arange(len(earlier)), [len(rows) for rows in earlier])
-    candidates = np.unique(owners[np.isin(np.concatenate([*earlier, hashes[:0]]), hashes)])
-    shared = {int(t) + 1: count for t in candidates if (count := count_shared_rows(hashes, earlier[t]))}
+    shared = {t: count for t, rows in enumerate(earlier, 1) if (count := count_shared_rows(hashes, rows))}
     if shared:
         yield (
             {task, *shared},
