@@ -138,6 +138,7 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
             ["learn", "{run}", "--out", "x", "--data", "{3.npz}", "--archive", "²={1.npz}"],
             "no earlier task ²",
         ),
+        (["predict", "{run}", "--data", "{none.npz}"], "without examples; give at least one"),
         (["predict", "{run}", "--data", "{bad.npz}"], "is not a readable .npz file of plain arrays"),
     ],
 )
@@ -147,6 +148,7 @@ def test_wrong_input_gets_one_sentence_and_exit_code_2(
     folder, _ = before
     monkeypatch.chdir(tmp_path)
     (folder / "bad.npz").write_bytes(b"PK nonsense")
+    np.savez(folder / "none.npz", x=np.zeros((0, 4)), y=np.zeros(0, int))
     (folder / "stopped").mkdir(exist_ok=True)
     (folder / "stopped" / "lock").write_text("of a run that did not begin")
     places = [argument.replace("{", f"{folder}/").replace("}", "") for argument in arguments]

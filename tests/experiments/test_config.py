@@ -103,6 +103,14 @@ def test_options_have_the_type_of_their_declaration(pair, value):
     assert type(found[1]) is type(value)
 
 
+def test_classes_are_names_however_they_are_written():
+    """The auditor types them as text: a certificate that had 10 as a number was called invalid."""
+    for pair in ("classes=01,2,true", 'classes=["01", 2, "true"]'):
+        assert configured({}, pair).data == {"classes": ["01", "2", "true"]}
+    assert configured(tomllib.loads("[data]\nclasses = [0, 1]")).data == {"classes": ["0", "1"]}
+    assert configured({}, "classes=4").data == {"classes": 4}
+
+
 def test_options_in_a_file_are_typed_as_those_on_the_command_line():
     table = tomllib.loads('lr = 1\nclaim = ["tasks"]\ngrid = true\n[options]\nk = 4')
     given = configured({}, "lr=1", "claim=tasks", "grid=true", "k=4")
@@ -138,7 +146,7 @@ KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer
         ("options.memmory=5", "There is no key named 'memmory'; did you mean 'memory'?"),
         ("options.lr=.1,.2", "lr is a list; write it under [grid] to make a run of each of its values."),
         ("omegga=3", "There is no key named 'omegga'; did you mean 'omega'?"),
-        ("delta=1", "delta is 1.0; give a probability between 0 and 1, such as 0.05."),
+        ("delta=1", "delta must be a number from 1e-300 to 0.5, but it is 1.0."),
         ("holdout=1", "holdout is 1.0; give a share from 0 up to, not including, 1."),
         ("seed=-1", "seed is -1; give a whole number of at least 0."),
         (
@@ -178,6 +186,10 @@ def test_what_is_wrong_is_said_in_a_sentence(pair, sentence):
         (["method=replay", "lr=inf"], "The option lr is inf; give a number larger than 0."),
         (["method=replay", "epochs=2.5"], "The option epochs is '2.5'; give a whole number larger than 0."),
         (["method=ncm", "normalise=3"], "The option normalise is '3'; give true or false."),
+        (
+            ["method=replay", "holdout=0.1", "delta=0.7"],
+            "delta must be a number from 1e-300 to 0.5, but it is 0.7.",
+        ),
         (["method=replay", "kind=kl"], "replay can only claim the hold-out bound; leave kind out."),
     ],
 )
@@ -341,7 +353,7 @@ def test_lists_in_the_tables_are_lists():
         ("label=64", {"label": "64"}),
         ('data.columns=["a","b"]', {"columns": ["a", "b"]}),
         ("data.task_classes=[[0,1],[2,3]]", {"task_classes": [[0, 1], [2, 3]]}),
-        ("data.classes=3,1,2", {"classes": [3, 1, 2]}),
+        ("data.classes=3,1,2", {"classes": ["3", "1", "2"]}),
         ("data.n=5", {"n": 5}),
         ("streams.mnist.data.columns=a,b", {"columns": ["a", "b"]}),
     ],

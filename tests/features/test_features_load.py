@@ -206,6 +206,15 @@ def test_bad_files_leave_nothing_behind(changes, message, tmp_path):
     assert not root().exists() or not list(root().iterdir())
 
 
+def test_a_table_with_gaps_is_named(tmp_path):
+    pytest.importorskip("pyarrow")
+    lines = [f"{i},{'' if i == 3 else i / 2},{i % 2}" for i in range(20)]
+    file = tmp_path / "a-b-8.csv"
+    file.write_text("\n".join(["p,q,label", *lines]))
+    with pytest.raises(UserError, match=r"Column 'q' of \S+a-b-8.csv has missing values"):
+        import_features(file, dataset="a", backbone="b", size=8)
+
+
 def test_one_name_of_what_the_backbone_saw_is_one_name(tmp_path):
     file = saved(tmp_path, "imagenette-resnet18-64.npz")
     assert import_features(file, pretrained_on="ImageNet-1k").about["pretrained_on"] == ["ImageNet-1k"]

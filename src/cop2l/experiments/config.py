@@ -89,7 +89,7 @@ class Config:
             raise unknown("order of tasks", self.order, ("reversed",))
         if self.images not in ("shared", "disjoint"):
             raise unknown("kind of images", self.images, ("shared", "disjoint"))
-        least = dict.fromkeys(("tasks", "memory", "threads", "siblings"), 1)
+        least = dict.fromkeys(("tasks", "memory", "threads"), 1)
         least |= dict.fromkeys(("seed", "stream_seed", "class_seed", "order_seed"), 0)
         for key, smallest in least.items():
             if (value := getattr(self, key)) is not None and value < smallest:
@@ -100,8 +100,6 @@ class Config:
             raise UserError(
                 f"scale is {','.join(map(str, self.scale))}; give prior, or a shift and a factor such as 127.5,0.0078125."
             )
-        if not 0 < self.delta < 1:
-            raise UserError(f"delta is {self.delta}; give a probability between 0 and 1, such as 0.05.")
         if not 0 <= self.holdout < 1:
             raise UserError(f"holdout is {self.holdout}; give a share from 0 up to, not including, 1.")
 

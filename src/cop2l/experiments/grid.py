@@ -167,7 +167,7 @@ def overrides(pairs: Iterable[str]) -> dict[str, Any]:
         if GRID in tables:
             value = Values(value if isinstance(value, list) else [value])
         elif isinstance(value, list) and path and path[-1] in TABLES:
-            value = [column(part) if last in COLUMNS else parse_untyped(part) for part in value]
+            value = [column(part) if last in (*COLUMNS, "classes") else parse_untyped(part) for part in value]
         elif isinstance(value, list) and (path or last not in LISTED):
             value = Values(value)
         inner = table
@@ -219,6 +219,8 @@ def build(flat: Mapping[str, Any]) -> Config:
         if is_declared(key):
             table, _, name = key.partition(".")
             value = column(value) if name in COLUMNS else parse_untyped(value)
+            if name == "classes" and isinstance(value, list):  # names: an auditor types them as text
+                value = list(map(str, value))
         else:
             table, name = "options", key
             value = options.typed_option(flat.get("method", Config.method), key, value)

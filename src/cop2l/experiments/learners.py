@@ -157,18 +157,6 @@ def names_of(stream: Stream) -> dict[str, Any]:
     return Names.from_description(stream.description).as_dict() | inputs
 
 
-def holdout_options(config: Config, tasks: int) -> KernelOptions:
-    """The options of a hold-out certificate."""
-    return KernelOptions(
-        memory=max(2000, tasks),
-        kind="holdout",
-        delta=config.delta,
-        seed=config.seed,
-        tasks=None if config.anytime else tasks,
-        **options.claims(config),
-    )
-
-
 def settings_of(learner: Any) -> dict[str, Any]:
     """All options of a method, for JSON."""
     if isinstance(learner.options, KernelOptions):
@@ -188,7 +176,7 @@ def run_commitment(config: Config, stream: Stream, learner: Any) -> dict[str, An
     split = recipe(config, stream.scenario, len(stream)) | names_of(stream)
     return commitment(
         learner.model,
-        holdout_options(config, len(stream)),
+        options.holdout_options(config, len(stream)),
         method=config.method,
         settings=settings_of(learner),
         scenario=stream.scenario,

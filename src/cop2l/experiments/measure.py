@@ -22,14 +22,8 @@ from cop2l.certify.families import claim_sentences
 from cop2l.certify.holdout import issue_holdout
 from cop2l.certify.repeats import copy_warnings, row_hashes, withheld_row_findings
 from cop2l.experiments.config import Config
-from cop2l.experiments.learners import (
-    claimed_kind,
-    device,
-    holdout_options,
-    names_of,
-    recipe,
-    settings_of,
-)
+from cop2l.experiments.learners import claimed_kind, device, names_of, recipe, settings_of
+from cop2l.experiments.options import holdout_options
 from cop2l.experiments.records import COUNTS, Record, Summary, TaskRow, Withheld, as_json
 from cop2l.kernel.samples import blocks_of
 from cop2l.methods.base import Method

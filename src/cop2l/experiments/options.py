@@ -61,6 +61,8 @@ def check(config: Config) -> None:
         raise UserError(
             "The claim is the hold-out bound, but nothing is withheld; add for example holdout=0.1."
         )
+    if config.holdout:
+        holdout_options(config, config.tasks or 1)
     if config.method == CERTIFIES_ITSELF:
         tasks = None if config.anytime else config.tasks
         chosen = presets.options(
@@ -79,12 +81,23 @@ def check(config: Config) -> None:
 def run_options(config: Config) -> dict[str, Any]:
     """The keys of the run that are options of CoP2L and of no other method."""
     kind = {"kind": config.kind} if config.kind not in (None, "holdout") else {}
-    return {"delta": config.delta, **claims(config), **kind}
+    return claims(config) | kind
+
+
+def holdout_options(config: Config, tasks: int) -> KernelOptions:
+    """The options of a hold-out certificate."""
+    return KernelOptions(
+        memory=max(2000, tasks),
+        kind="holdout",
+        seed=config.seed,
+        tasks=None if config.anytime else tasks,
+        **claims(config),
+    )
 
 
 def claims(config: Config) -> dict[str, Any]:
     """The keys of the run that say what is claimed."""
-    return {name: getattr(config, name) for name in ("claim", "shares", "groups", "siblings")}
+    return {name: getattr(config, name) for name in ("delta", "claim", "shares", "groups", "siblings")}
 
 
 def defaults(method: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from cop2l.files import file_digest
 from cop2l.models.backbones import BACKBONES
 from cop2l.models.modules import named_backbone
 from cop2l.plugins import installed_names
+from cop2l.streams.encoding import Encoder, Rows
 from cop2l.streams.files import read_data
 
 
@@ -30,7 +31,8 @@ def import_features(
     path = Path(file)
     dataset, backbone, size = names_from_file(path, dataset, backbone, size)
     data = read_data(path)
-    x_train, x_test = np.asarray(data.x), np.asarray(data.x_test)
+    encode = Encoder.fit(str(path), [data.x, data.x_test], None) if isinstance(data.x, Rows) else np.asarray
+    x_train, x_test = encode(data.x), encode(data.x_test)
     if x_train.ndim != 2:
         raise UserError(
             f"{path} holds arrays of shape {x_train.shape[1:]}; give one row of features per example."

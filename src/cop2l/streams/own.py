@@ -176,7 +176,7 @@ def checked_part(name: str, part: Part, *, labels: bool = True) -> Part:
     if len(set(lengths.values())) != 1:
         numbers = ", ".join(f"{length} {title}" for title, length in lengths.items())
         raise UserError(f"{name} has {numbers}; give one of each per example.")
-    if labels and not len(part.x):
+    if not len(part.x):
         raise UserError(f"{name} has a part without examples; give at least one example.")
     return part
 
