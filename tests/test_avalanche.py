@@ -114,6 +114,8 @@ def test_it_learns_what_the_learner_alone_learns_and_its_certificate_is_valid(sc
     certificate.save(tmp_path)
     verdict = verify(tmp_path, {t: (x, y) for x, y, t in as_stream(benchmark)})
     assert verdict.status == "valid", str(verdict)
+    certificate.content["not_valid"].append("Tasks share pictures.")
+    assert CertifiedError().after_eval(trainer) == []
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

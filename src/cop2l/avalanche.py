@@ -145,7 +145,7 @@ class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
 
 
 class CertifiedError(PluginMetric):  # type: ignore[misc]
-    """A metric: after every evaluation, the bounds of the newest certificate, one for each experience."""
+    """A metric: after every evaluation, the bounds of the newest certificate if it is valid, one for each experience."""
 
     def result(self) -> None:
         pass
@@ -154,8 +154,8 @@ class CertifiedError(PluginMetric):  # type: ignore[misc]
         pass
 
     def after_eval(self, strategy: CoP2LStrategy) -> list[MetricValue]:
-        bounds = strategy.certificate.bounds if strategy.certificate is not None else {}
-        step = strategy.clock.train_iterations
+        certificate, step = strategy.certificate, strategy.clock.train_iterations
+        bounds = certificate.bounds if certificate is not None and not certificate.not_valid else {}
         return [
             MetricValue(self, f"{self}/Exp{strategy.learned[t - 1]:03d}", bound, step)
             for t, bound in bounds.items()
