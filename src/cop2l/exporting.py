@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from cop2l._version import __version__
 from cop2l.audit.finding import find_certificates
 from cop2l.audit.split import samples_for
-from cop2l.certify import counting
+from cop2l.certify import advice, counting
 from cop2l.certify.bounding import statements
 from cop2l.certify.program import Run, answers_alone, program, wrong_rows
 from cop2l.errors import UserError
@@ -122,6 +122,7 @@ def _write(
         "recount": counted,
     }
     write_json(new / EXPORT, content)
+    advice.warn_user(f"The certificate is not valid: {reason}" for reason in certificate["not_valid"])
     return content
 
 

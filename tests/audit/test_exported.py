@@ -16,7 +16,7 @@ import cop2l
 from cop2l.audit.finding import EXPORTED
 from cop2l.certify import program as programs
 from cop2l.cli import main
-from cop2l.errors import UserError
+from cop2l.errors import Advice, UserError
 from cop2l.experiments import saved_learner
 from cop2l.exporting import export, recount_errors
 from cop2l.files import file_digest, read_json, write_json
@@ -325,6 +325,9 @@ def test_a_learner_in_python(tmp_path):
     assert verdict.status == "valid", sentences(verdict)
     with pytest.raises(UserError, match="is not what the certificate was counted on"):
         cop2l.export(learner, tmp_path / "again", data={1: samples[1], 2: samples[1]})
+    learner.certificate.content["not_valid"].append("Tasks share rows.")
+    with pytest.warns(Advice, match="The certificate is not valid: Tasks share rows."):
+        cop2l.export(learner, tmp_path / "void", data=samples)
 
 
 @pytest.mark.parametrize("method", [["max_iterations=2"], ["method=replay", "holdout=0.4", "epochs=5"]])
