@@ -94,7 +94,18 @@ def task_record(
     return {**counts(errors, all_rows), "parts": parts}
 
 
-def misclassified_rows(
+def records(learner: "CoP2L", data: Mapping[int, Data]) -> list[dict[str, Any]]:
+    """The record of every task, from its data or from the memory alone."""
+    state, last, result = learner.state, learner.tasks_seen, list[dict[str, Any]]()
+    for task, (errors, repeated) in enumerate(zip(*_misclassified_rows(learner, data), strict=True), 1):
+        sets, columns = learner.engine.sets[task - 1], state.claim_columns[task - 1]
+        counts = task_record(learner.options, last, task, sets, errors, repeated, columns, task in data)
+        head, data_hash = list(state.heads[task - 1]), state.fingerprints[task - 1]
+        result.append({"task": task, "rows": len(errors), "head": head, "fingerprint": data_hash, **counts})
+    return result
+
+
+def _misclassified_rows(
     learner: "CoP2L", data: Mapping[int, Data]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Which rows of each task the model misclassifies, and which it cannot tell from another row.

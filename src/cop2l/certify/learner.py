@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,6 +29,7 @@ from cop2l.certify.state import (
 from cop2l.certify.validation import Data, check_data, check_model, check_task
 from cop2l.console import Progress, progress_display
 from cop2l.errors import UserError, unknown
+from cop2l.kernel.building import description_of
 from cop2l.kernel.exact import Examples, check_alone, digest, exact_arithmetic, head_masks, machine, sample
 from cop2l.kernel.learning import set_tensors
 from cop2l.kernel.options import PRIOR, Options
@@ -149,11 +149,7 @@ class CoP2L:
     @property
     def description(self) -> dict[str, Any]:
         """The name or class of the model, its architecture, and its number of parameters."""
-        kind = type(self.model)
-        description = getattr(self.model, "description", None) or {
-            "name": None,
-            "class": f"{kind.__module__}.{kind.__qualname__}",
-        }
+        description = description_of(self.model)
         names = [name for name, _ in self.model.named_parameters()]
         if isinstance(self.model, Classifier):
             trained = {*self.model.fixed, *self.state.trained}
@@ -247,16 +243,12 @@ class CoP2L:
             data: For each task number, (x, y) as in `learn`, or a function without arguments that yields such blocks.
         """
         data = check_data(self, data)
-        masks = zip(*counting.misclassified_rows(self, data), strict=True)
+        records = counting.records(self, data)
         check_unchanged(self)  # the function that yields the data may have changed the model
-        records = [
-            self._record(task, errors, repeats, task in data)
-            for task, (errors, repeats) in enumerate(masks, 1)
-        ]
         void_tasks = {*self.state.void_tasks, *counting.tasks_with_uncounted_copies(self, data)}
         statements = void_statements(all_statements(self.options, records), void_tasks)
-        self._issue(statements)
         state = self.state
+        state.issue(statements)
         content = content_of(
             self.options,
             statements,
@@ -280,36 +272,6 @@ class CoP2L:
         hashes = {name: digest(part) for name, part in tensors.items()}
         state.certificate = Certificate({**content, **hashes}, self.options, tensors)
         return state.certificate
-
-    def _record(self, task: int, errors: np.ndarray, repeats: np.ndarray, has_data: bool) -> dict[str, Any]:
-        """The integers of one task, from its data or from the memory alone."""
-        state = self.state
-        counts = counting.task_record(
-            self.options,
-            self.tasks_seen,
-            task,
-            self.engine.sets[task - 1],
-            errors,
-            repeats,
-            state.claim_columns[task - 1],
-            has_data,
-        )
-        head, data_hash = list(state.heads[task - 1]), state.fingerprints[task - 1]
-        return {"task": task, "rows": len(errors), "head": head, "fingerprint": data_hash, **counts}
-
-    def _issue(self, statements: Sequence[Mapping[str, Any]]) -> None:
-        """Remember what the certificate after the newest task states; refuse a second one that states something else."""
-        issued = [[s[name] for name in ("family", "task", "subject", "kind")] for s in statements]
-        if not issued:
-            raise UserError(
-                "Without the data of any task there is nothing to certify from; give data={1: (x, y), ...}."
-            )
-        if self.state.issued_statements not in (None, issued):
-            raise UserError(
-                f"After task {self.tasks_seen} a certificate was issued already, with other data at hand; a second one would"
-                " spend delta twice. Use that one, or learn the next task first."
-            )
-        self.state.issued_statements = issued
 
     def commitment(self) -> dict[str, Any]:
         """What is fixed before learning: hand it to the auditor (docs/certificates.md)."""

@@ -1,6 +1,6 @@
 """The state that a learner carries from task to task beside its engine."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -64,6 +64,20 @@ class State:
     """Of that certificate: family, task, subject and kind of each statement."""
     columns: list[str] | None = None
     """The names of the inputs in order, if the first task came in a data frame."""
+
+    def issue(self, statements: Sequence[Mapping[str, Any]]) -> None:
+        """Remember what the certificate after the newest task states; refuse a second one that states something else."""
+        issued = [[s[name] for name in ("family", "task", "subject", "kind")] for s in statements]
+        if not issued:
+            raise UserError(
+                "Without the data of any task there is nothing to certify from; give data={1: (x, y), ...}."
+            )
+        if self.issued_statements not in (None, issued):
+            raise UserError(
+                f"After task {len(self.heads)} a certificate was issued already, with other data at hand; a second one would"
+                " spend delta twice. Use that one, or learn the next task first."
+            )
+        self.issued_statements = issued
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:

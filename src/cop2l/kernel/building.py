@@ -108,15 +108,19 @@ def dtype_of(certificate: Mapping[str, Any]) -> torch.dtype | None:
     return getattr(torch, name) if name in PRECISIONS else None
 
 
+def description_of(model: nn.Module) -> dict[str, Any]:
+    """The description of a model of cop2l's own; the class of another."""
+    class_name = f"{type(model).__module__}.{type(model).__qualname__}"
+    return getattr(model, "description", None) or {"name": None, "class": class_name}
+
+
 class Scaled(nn.Module):
     """A module of the user's with a scale for its inputs; integers, such as token ids, are not scaled."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[int]) -> None:
         super().__init__()
         self.model, self.scale = model, scale_layer(PRIOR, inputs)
-        class_name = f"{type(model).__module__}.{type(model).__qualname__}"
-        description = getattr(model, "description", None) or {"name": None, "class": class_name}
-        self.description = {**description, "inputs": list(inputs), "scale": PRIOR}
+        self.description = {**description_of(model), "inputs": list(inputs), "scale": PRIOR}
 
     def forward(self, x: Any) -> Any:
         return self.model(self.scale(x) if x.is_floating_point() else x)
