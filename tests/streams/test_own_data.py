@@ -127,8 +127,8 @@ def test_parquet_and_csv(tmp_path):
     np.testing.assert_array_equal(first[1].x, second[1].x)
     assert first.description["fingerprint"] == second.description["fingerprint"]
     renamed = table().rename_columns(["a", "kind", "b", "c"])
-    parquet.write_table(renamed, tmp_path / "renamed.parquet")
-    some = streams.load(tmp_path / "renamed.parquet", label="kind", columns=["c", "a"])
+    parquet.write_table(renamed, tmp_path / "renamed.PARQUET")
+    some = streams.load(tmp_path / "renamed.PARQUET", label="kind", columns=["c", "a"])
     assert some[0].x.shape[1] == 2
 
 

@@ -73,7 +73,7 @@ def read_table(files: Sequence[Path], columns: Columns | None = None) -> Any:
 
     try:
         table = pa.concat_tables(
-            parquet.read_table(str(file)) if file.suffix == ".parquet" else _csv(file, columns)
+            parquet.read_table(str(file)) if file.suffix.lower() == ".parquet" else _csv(file, columns)
             for file in files
         )
     except (pa.ArrowException, OSError, EOFError) as error:
