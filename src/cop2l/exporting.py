@@ -189,15 +189,15 @@ def recount_errors(
         _, y, *groups = (*samples[task := claimed["task"]], None)
         labels = np.asarray(y).astype(np.int64)
         masked_classes = ~np.isin(np.arange(certificate["classes"]), claimed["head"]) if has_heads else None
-        facts = {
+        columns = {
+            "errors": wrong_rows(logits[task], labels, masked_classes),
+            "repeated": all_repeated.get(task, np.zeros(len(labels), bool)),
             "labels": labels,
             "groups": counting.group_numbers(groups[0], options, len(labels)),
             "wrong": np.zeros(len(labels), bool),  # after its task: only forgetting uses it
         }
-        errors = wrong_rows(logits[task], labels, masked_classes)
-        repeated = all_repeated.get(task, np.zeros_like(errors))
         has_data = claimed["errors"] is not None
-        counted = counting.task_record(options, last, task, sets[task - 1], errors, repeated, facts, has_data)
+        counted = counting.task_record(options, last, task, sets[task - 1], columns, has_data)
         counted["parts"] = [part for part in counted["parts"] if part["family"] != NOT_RECOUNTED]
         identity = {name: claimed[name] for name in ("task", "rows", "head", "fingerprint")}
         records.append({**identity, **counted})

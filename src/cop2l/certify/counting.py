@@ -22,9 +22,6 @@ from cop2l.streams.loading import GENERATED
 if TYPE_CHECKING:
     from cop2l.certify.learner import CoP2L
 
-ClaimColumns = Mapping[str, Any]
-"""The columns of a task that claims need: `labels`, numbers of `groups`, and which rows were `wrong` just after it."""
-
 
 def claim_columns(
     engine: FastLearner, S: Examples, group_numbers: np.ndarray | None
@@ -44,19 +41,18 @@ def task_record(
     last: int,
     task: int,
     sets: Sets,
-    errors: np.ndarray,
-    repeated: np.ndarray,
-    columns: ClaimColumns,
+    columns: Mapping[str, Any],
     has_data: bool = True,
 ) -> dict[str, Any]:
     """The integers of a task after task `last`, and of its parts as far as they are claimed.
 
-    errors     which rows of the task are misclassified
-    repeated   which rows the model cannot tell from another: they count as errors, and as lost
-    columns    what the claims need of each row
+    columns    which rows are `errors` (misclassified) and which are `repeated` (the model cannot tell them from another): these
+               count as errors, and as lost; and what claims need: `labels`, numbers of `groups`, and which rows were `wrong`
+               just after the task was learned
     has_data   False: only rows in the memory were scored, so that only those that marks select are counted
     """
-    errors = errors | repeated
+    repeated = columns["repeated"]
+    errors = columns["errors"] | repeated
     certified = certified_rows(len(errors), task, options)
     below = marks(options.seed, "mark", task, n=len(errors)) < threshold(int(certified.sum()), last, options)
     selected = np.flatnonzero(certified & below)
@@ -98,8 +94,9 @@ def records(learner: "CoP2L", data: Mapping[int, Data]) -> list[dict[str, Any]]:
     """The record of every task, from its data or from the memory alone."""
     state, last, result = learner.state, learner.tasks_seen, list[dict[str, Any]]()
     for task, (errors, repeated) in enumerate(zip(*_misclassified_rows(learner, data), strict=True), 1):
-        sets, columns = learner.engine.sets[task - 1], state.claim_columns[task - 1]
-        counts = task_record(learner.options, last, task, sets, errors, repeated, columns, task in data)
+        columns = {"errors": errors, "repeated": repeated, **state.claim_columns[task - 1]}
+        sets = learner.engine.sets[task - 1]
+        counts = task_record(learner.options, last, task, sets, columns, task in data)
         head, data_hash = list(state.heads[task - 1]), state.fingerprints[task - 1]
         result.append({"task": task, "rows": len(errors), "head": head, "fingerprint": data_hash, **counts})
     return result

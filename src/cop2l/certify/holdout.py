@@ -81,11 +81,15 @@ def issue_holdout(
         if not len(y):
             raise UserError(f"Nothing is withheld of task {task}; choose a larger holdout share.")
         predicted = learner.predict(x, task=task if learner.scenario == "task-incremental" else None)
-        errors = numbers(predicted) != numbers(y)
-        repeated = all_repeated.get(task, np.zeros_like(errors))
         group_numbers = counting.group_numbers(groups[0], options, len(y))
-        columns = {"labels": numbers(y), "groups": group_numbers, "wrong": (before or {}).get(task)}
-        counts = counting.task_record(options, last, task, Sets(), errors, repeated, columns)
+        columns = {
+            "errors": numbers(predicted) != numbers(y),
+            "repeated": all_repeated.get(task, np.zeros(len(y), bool)),
+            "labels": numbers(y),
+            "groups": group_numbers,
+            "wrong": (before or {}).get(task),
+        }
+        counts = counting.task_record(options, last, task, Sets(), columns)
         data_hash = fingerprint(len(y), blocks_of(x, np.asarray(y)), group_numbers)
         head = sorted(int(c) for c in heads[task - 1])
         records.append({"task": task, "rows": len(y), "head": head, "fingerprint": data_hash, **counts})
