@@ -26,9 +26,8 @@ def text(tables: Sequence[Table]) -> str:
             "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
             for line in lines
         )
-        blocks.append(
-            "\n".join([caption(table, "best marked *"), rule, head, rule, *body, rule, *footnotes(table)])
-        )
+        blocks.append("\n".join([caption(table, "best marked *"), rule, head, rule, *body, rule]))
+    blocks += dict.fromkeys(sentence for table in tables for sentence in footnotes(table))
     return "\n\n".join(blocks) + "\n"
 
 

@@ -148,22 +148,17 @@ def tasks_above_claim(run: Run) -> list[tuple[float, str]]:
     return [(p, run.names.with_names(sentence)) for p, sentence in above]
 
 
-def exceeded_sentence(group: Group) -> str | None:
-    """How often a test error is above the claim in the runs of a group, and the least probable case."""
-    exceeded = [(*task, run.seed) for run in group.runs for task in tasks_above_claim(run)]
-    if not exceeded:
-        return None
-    _, sentence, seed = min(exceeded)
-    return no_break(
-        f"{group.label} on {group.benchmark.stream}: {count(len(exceeded), 'test error')} above the claim in"
-        f" {count(len(group.runs), 'run')}; the least probable, seed {seed}: {sentence}"
-    )
-
-
 def all_exceeded(groups: Sequence[Group]) -> list[str]:
-    """The groups with a test error above the claim, and the meaning of the p-value."""
-    sentences = [sentence for group in groups if (sentence := exceeded_sentence(group))]
-    return [*sentences, P_VALUE] if sentences else []
+    """How often a test error is above the claim in each group, its least probable case, and the meaning of the p-value."""
+    sentences = []
+    for group in groups:
+        if exceeded := [(*task, run.seed) for run in group.runs for task in tasks_above_claim(run)]:
+            _, sentence, seed = min(exceeded)
+            sentences.append(
+                f"{group.label} on {group.benchmark.stream}: {count(len(exceeded), 'test error')} above the claim in"
+                f" {count(len(group.runs), 'run')}; the least probable, seed {seed}: {sentence}"
+            )
+    return [*map(no_break, sentences), P_VALUE] if sentences else []
 
 
 def beside_claims(groups: Sequence[Group]) -> list[str]:
