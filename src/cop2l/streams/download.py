@@ -8,7 +8,8 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
@@ -42,39 +43,47 @@ class UnavailableError(Exception):
 
 def get(name: str) -> Path:
     """The folder of a data set, which is downloaded if it is not on this machine."""
-    from filelock import FileLock
-
     if name in ("digits", "synthetic"):
         raise UserError(f"The data set {name} has no files to download; use it by its name.")
     if name not in DATASETS and name not in DOMAINS:
         raise unknown("data set", name, (*DATASETS, *DOMAINS))
     data = DATASETS[DOMAINS[name][0] if name in DOMAINS else name]
     if (folder := data.locate()) is None:
-        downloads().mkdir(parents=True, exist_ok=True)
-        with FileLock(downloads() / ".lock"):  # several processes may ask for the same data
-            return data.locate() or _download(data)
+        with staging(downloads()) as scratch:  # meanwhile another process may have made the folder
+            return data.locate() or _download(data, scratch)
     note(f"{data.title} is in {folder}.")
     return folder
 
 
-def _download(data: DataSet) -> Path:
+@contextmanager
+def staging(folder: Path) -> Iterator[Path]:
+    """A place for downloads to a folder; one process at a time has it, and what a killed one left there is removed."""
+    from filelock import FileLock
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        for leftover in folder.glob(f"{INCOMPLETE}*"):
+            remove(leftover)
+        with tempfile.TemporaryDirectory(prefix=INCOMPLETE, dir=folder) as scratch:
+            yield Path(scratch)
+
+
+def _download(data: DataSet, scratch: Path) -> Path:
     """The folder of a data set, which moves to the data folder once all of it is verified."""
-    for leftover in downloads().glob(f"{INCOMPLETE}*"):  # of a download that was killed
-        remove(leftover)
     folder, reasons = downloads() / data.folders[0], []
-    for url in data.urls:
-        host = _origin(url)
+    for number, url in enumerate(data.urls):
+        host, source = _origin(url), scratch / str(number)
         note(f"Trying {host} for {data.title} ({data.megabytes} MB).")
-        with tempfile.TemporaryDirectory(prefix=INCOMPLETE, dir=downloads()) as scratch:
-            try:
-                content = _fetch_data(data, url, Path(scratch))
-            except (UnavailableError, *ARCHIVE_ERRORS) as error:
-                note(f"  {error}")
-                reasons.append(f"{host}: {error}")
-                continue
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            remove(folder)  # it is incomplete
-            move(content, folder)
+        source.mkdir()
+        try:
+            content = _fetch_data(data, url, source)
+        except (UnavailableError, *ARCHIVE_ERRORS) as error:
+            note(f"  {error}")
+            reasons.append(f"{host}: {error}")
+            continue
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        remove(folder)  # it is incomplete
+        move(content, folder)
         note(f"{data.title} is verified and in {folder}.")
         return folder
     raise UserError(
