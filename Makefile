@@ -119,4 +119,4 @@ $(VENV)/dev.stamp: $(VENV)/demo.stamp
 	touch $@
 
 clean:           ## remove the environment and caches
-	rm -rf $(VENV) .wheel .notebooks .avalanche build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .wheel .notebooks .avalanche .river .slda build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
