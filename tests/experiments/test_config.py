@@ -320,6 +320,7 @@ def test_a_grid_has_a_run_for_each_of_its_values_and_that_of_a_section_only_wher
         ),
         ("grid = 3", "grid must be one of True, False, but it is 3."),
         ("methods = 3", "methods is 3; write tables, [methods.NAME]."),
+        ("method = 3", f"There is no method named '3'; choose one of: {', '.join(sorted(METHODS))}."),
         ("methods.replay = 3", "methods is {'replay': 3}; write tables, [methods.NAME]."),
     ],
 )

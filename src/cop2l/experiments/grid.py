@@ -385,7 +385,7 @@ def check_choice(key: str, name: str | None) -> None:
     if name is None or (key == "stream" and any(sign in name for sign in "@./\\")):
         return
     if key == "method":
-        method(name)
+        method(str(name))
         return
     streams = (*NAMES, *installed_names("streams"))
     names = {"stream": streams, "scenario": SCENARIOS, "model": MODELS, "preset": PRESETS}[key]
