@@ -13,6 +13,7 @@ from audit_cases import copied
 
 from cop2l.audit.flags import verify_command
 from cop2l.cli import main, parse_arguments
+from doc_pages import python
 
 RUN = ("run", "synthetic", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
 
@@ -192,10 +193,13 @@ def test_the_checker_runs_alone_on_arrays_that_were_kept(run, data, tmp_path):
     (certificate,) = (run / "certificates").iterdir()
     decide = [sys.executable, "-P", "-m", "cop2l.kernel", "kept", str(certificate)]
     assert subprocess.run(decide, **options).returncode == 0
-    x = np.load(tmp_path / "kept" / "x-1.npy")
-    x[0, 0] += 1
-    np.save(tmp_path / "kept" / "x-1.npy", x)
-    assert subprocess.run(decide, **options).returncode == 1
+    (page,) = python("threat_model.md", "Two processes")  # the page's function writes what the checker reads
+    exec(compile(page, "threat_model.md", "exec"), space := {})
+    tasks = {t: [np.load(tmp_path / "kept" / f"{name}-{t}.npy") for name in "xy"] for t in (1, 2)}
+    tasks[1][0][0, 0] += 1
+    space["write_arrays"](tmp_path / "made", certificate, tasks)
+    changed = subprocess.run([*decide[:-2], "made", decide[-1]], **options)
+    assert (changed.returncode, changed.stdout[:8]) == (1, "INVALID:")
     listed = json.loads((tmp_path / "kept" / "arrays.json").read_text())
     (tmp_path / "kept" / "arrays.json").write_text(json.dumps(listed | {"certificate": "0" * 64}))
     assert "loaded for another certificate" in subprocess.run(decide, **options).stdout
