@@ -68,7 +68,6 @@ def extract(
     writer = Writer(spec)
     busy = "Another process ({holder}) is computing these features; wait until it is done."
     with Lock(writer.lock, busy):
-        start = time.monotonic()
         for part, (x, y) in parts.items():
             writer.write(part, y, _shards(extractor, x, writer.folder / part, part, progress))
         for part in PARTS:
@@ -77,7 +76,6 @@ def extract(
             pretrained_on=data_names(backbone.pretrained_on if pretrained_on is None else pretrained_on),
             classes=data.classes,
             class_names=list(data.names),
-            seconds=round(time.monotonic() - start, 1),
             device=str(torch_device),
             torch=torch.__version__,
         )

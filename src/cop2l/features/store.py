@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from cop2l.errors import UserError
-from cop2l.files import file_digest, read_json, replace_folder, write_json
+from cop2l.files import read_json, replace_folder, write_json
 from cop2l.streams import home
 
 PARTS = ("train", "test")
 FORMAT = 1
-REQUIRED_KEYS = {"key", "spec", "parts", "files", "classes", "pretrained_on"}
+REQUIRED_KEYS = {"key", "spec", "parts", "classes", "pretrained_on"}
 CHUNK = 4096
 """Rows that are copied at a time, to save memory."""
 
@@ -150,9 +150,7 @@ class Writer:
 
     def finish(self, **about: Any) -> Entry:
         """Rename the hidden folder; from now on the entry exists."""
-        files = {path.name: file_digest(path) for path in sorted(self.folder.glob("*.npy"))}
-        content = {"format": FORMAT, "key": self.key, "spec": self.spec, "parts": self.parts, "files": files}
-        content |= about
+        content = {"format": FORMAT, "key": self.key, "spec": self.spec, "parts": self.parts, **about}
         write_json(self.folder / "entry.json", content)
         replace_folder(self.target, self.folder.rename)  # replaces a damaged entry
         return Entry(self.target, content)
