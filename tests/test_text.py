@@ -74,6 +74,8 @@ def a_summary(picked, test_error):
 def test_the_table_says_what_was_trained_on_certified_on_and_picked():
     lines = text.run_table(a_summary(picked=80, test_error=0.1)).splitlines()
     assert lines[0].split("  ")[:4] == ["task", "prior examples", "certified on", "picked"]
+    named = text.run_table(a_summary(picked=80, test_error=0.1) | {"task_names": ["task 2", "task 1"]})
+    assert named.splitlines()[1].startswith('1 ("task 2")  ')
     assert lines[1].split()[:4] == ["1", "60", "100", "80"]
     assert not [line for line in lines if "Nothing was picked" in line or "above the claim" in line]
 

@@ -298,13 +298,13 @@ def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
     tasks, kind, names = summary["tasks"], summary["kind"], Names.from_description(summary)
     rows = [(*HEADS[:-2], "test error", *HEADS[-2:]), *(_task_cells(row, kind, names) for row in tasks)]
     columns = [column for column in zip(*rows, strict=True) if {*column[1:]} != {None}]
-    lines = [f"NOT VALID: {reason}" for reason in summary["not_valid"] if kind]
-    lines += [*aligned([*zip(*columns, strict=True)]), averages(summary)]
-    lines += [remark] if remark else []
-    lines += summary["sentences"]
+    invalid = [f"NOT VALID: {reason}" for reason in summary["not_valid"] if kind]
+    table = [*aligned([*zip(*columns, strict=True)]), averages(summary)]
+    sentences = [*([remark] if remark else []), *summary["sentences"]]
     if not summary["not_valid"] and (summary["sentences"] or any(kind in row["bounds"] for row in tasks)):
-        lines.append(all_hold(summary["delta"]))
-    return "\n".join(map(names.with_names, [*lines, *_beside_claim(tasks, kind)]))
+        sentences.append(all_hold(summary["delta"]))
+    sentences += _beside_claim(tasks, kind)
+    return "\n".join([*map(names.with_names, invalid), *table, *map(names.with_names, sentences)])
 
 
 def _task_cells(row: dict[str, Any], kind: str | None, names: Names) -> list[Any]:
