@@ -81,16 +81,11 @@ print("\\n".join(sys.modules[name].__file__ for name in names))
 def test_the_process_that_decides_loads_few_lines():
     """What must be right for a verdict to be right: docs and README state these numbers."""
     process = subprocess.run([sys.executable, "-P", "-c", LOADED], capture_output=True, text=True, check=True)
-    texts = {
-        Path(name).name: Path(name).read_text()
-        for name in process.stdout.split()
-        if not name.endswith("__init__.py")
-    }
-    texts |= {name: Path(name).read_text() for name in process.stdout.split() if name.endswith("__init__.py")}
+    texts = {name: Path(name).read_text() for name in process.stdout.split()}
     sizes = {name: (len(text.splitlines()), len(code_lines(text))) for name, text in texts.items()}
-    assert len(texts) <= 22, sizes
+    assert len(texts) <= 20, sizes
     assert sum(whole for whole, _ in sizes.values()) <= 3300, sizes
-    assert sum(code for _, code in sizes.values()) <= 2300, sizes
+    assert sum(code for _, code in sizes.values()) <= 2250, sizes
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
