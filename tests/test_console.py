@@ -117,8 +117,8 @@ def test_there_is_no_bar_in_a_log():
     assert out.getvalue() == ""
 
 
-def watched(out, interval):
-    view = console.RunView(out, interval)
+def watched(out):
+    view = console.RunView(out)
     view.note("trying up to 7 steps")
     stream = load("synthetic", tasks=3, n=50)
     view.start(Config(stream="synthetic", model="mlp", memory=30), stream, [RECORD])
@@ -137,14 +137,15 @@ LINES = [
 ]
 
 
-def test_a_run_in_a_log_is_a_line_per_task_and_one_after_a_long_silence():
-    assert watched(io.StringIO(), interval=0.0).splitlines() == LINES
-    assert watched(io.StringIO(), interval=1e9).splitlines() == [*LINES[:3], LINES[4]]
+def test_a_run_in_a_log_is_a_line_per_task_and_one_after_a_long_silence(monkeypatch):
+    assert watched(io.StringIO()).splitlines() == [*LINES[:3], LINES[4]]
+    monkeypatch.setattr(console, "SILENCE", 0.0)
+    assert watched(io.StringIO()).splitlines() == LINES
 
 
 def test_a_run_on_a_terminal_has_a_bar_below_the_finished_tasks(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    shown = watched(Terminal(), interval=1e9)
+    shown = watched(Terminal())
     assert all(line in shown for line in [*LINES[:3], LINES[4]])
     assert "task 2/3, about 4.0 s left  iteration 7  picked 56" in shown  # the rest may be cut off
     assert shown.endswith("\x1b[2K")  # the bar is gone

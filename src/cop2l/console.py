@@ -18,6 +18,8 @@ Progress = Callable[[dict[str, Any]], None]
 """A callback: it gets one event after each mP2L iteration, epoch or batch of pictures."""
 PAUSE = 0.1
 """Seconds between two updates of a notebook; more of them would keep the browser busy."""
+SILENCE = 10.0
+"""Seconds after which a log gets a line."""
 
 
 def note(sentence: str) -> None:
@@ -136,15 +138,15 @@ class Cell:
 
 
 class Lines:
-    """Plain lines: the first state, the last states, and one after every `interval` seconds without a line."""
+    """Plain lines: the first state, the last states, and one after every `SILENCE` seconds without a line."""
 
-    def __init__(self, out: TextIO | None = None, interval: float = 10.0) -> None:
-        self._out, self._interval, self._printed, self._open = out, interval, -inf, ""
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out, self._printed, self._open = out, -inf, ""
 
     def show(self, label: str, completed: float, total: float | None) -> None:
         """Print the label if it is time, or if all is completed."""
         self._open = label
-        if completed == total or monotonic() - self._printed >= self._interval:
+        if completed == total or monotonic() - self._printed >= SILENCE:
             self.say(label)
 
     def say(self, line: str) -> None:
@@ -252,9 +254,9 @@ class Watchers:
 class RunView(Watcher):
     """A line per finished task and, on a terminal, a bar with the current task and the time left."""
 
-    def __init__(self, out: TextIO | None = None, interval: float = 10.0) -> None:
+    def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
-        self._view: Any = Lines(self._out, interval)
+        self._view: Any = Lines(self._out)
         self._tasks, self._seconds, self._names = 0, list[float](), Names()
 
     def start(self, config: Any, stream: Any, records: list[dict[str, Any]]) -> None:
