@@ -150,8 +150,10 @@ def build(name: str, *, inputs: Sequence[int], classes: int, seed: int = 0, scal
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     shape = tuple(inputs) if isinstance(inputs, Sequence) else ()
-    if not shape or not all(hasattr(size, "__index__") and size >= 1 for size in (*shape, classes)):
-        raise UserError(f"A model needs inputs, as (28, 28), the shape of one example, not {inputs!r} and {classes!r} classes.")
+    # the product of a million sizes takes hours
+    if not 0 < len(shape) < 9 or not all(hasattr(size, "__index__") and size >= 1 for size in (*shape, classes)):
+        shown = f"{inputs!r:.60} and {classes!r:.60} classes"
+        raise UserError(f"A model needs inputs, as (28, 28), the shape of one example, not {shown}.")
     shape, classes = tuple(map(index, shape)), index(classes)
     arguments = _defaults(name) | options
     _check_options(name, arguments)
@@ -209,6 +211,6 @@ def _check_options(name: str, options: Mapping[str, Any]) -> None:
             choices = f"its options are: {', '.join(defaults)}." if defaults else "it has no options."
             raise UserError(f"The model {name!r} has no option {option!r}; {choices}")
         if option == "hidden" and (type(value) is not int or value < 1):
-            raise UserError(f"The option 'hidden' of the model is a width of at least 1, not {value!r}.")
+            raise UserError(f"The option 'hidden' of the model is a width of at least 1, not {value!r:.60}.")
         if option == "dropout" and (not isinstance(value, int | float) or not 0 <= value < 1):
-            raise UserError(f"The option 'dropout' of the model is a share in [0, 1), not {value!r}.")
+            raise UserError(f"The option 'dropout' of the model is a share in [0, 1), not {value!r:.60}.")
