@@ -359,7 +359,7 @@ def claim_of(statement: dict[str, Any]) -> str:
         "classes": f"the error rate on class {subject}{of_task}",
         "groups": f"the error rate on group {subject}{of_task}",
         "forgetting": f"the share{of_task or ' of the tasks, averaged,'} that was right when it was learned and is wrong now",
-    }.get(family, f"the error rate ({family}{of_task}{'' if subject is None else f', {subject}'})")
+    }[family]
 
 
 def feedback_assumptions(statement: dict[str, Any]) -> list[str]:

@@ -70,6 +70,8 @@ def test_an_average_of_what_was_forgotten_says_so():
 
 def test_a_bound_may_be_any_real_number():
     assert Monitor(np.float32(0.25), alpha=np.float64(0.5)).bound == 0.25
+    with pytest.raises(UserError, match="no family named 'clases'; did you mean 'classes'"):
+        Monitor(0.05, "clases", 1, 2)  # which would count all classes
 
 
 def test_no_task_is_task_nought_and_a_class_may_be_text():

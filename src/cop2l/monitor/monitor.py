@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from cop2l.audit.finding import find_certificates
 from cop2l.bounds.checks import real
 from cop2l.certify.certificate import Certificate, read_certificate
-from cop2l.errors import UserError
+from cop2l.errors import UserError, unknown
 from cop2l.files import DamagedError, Lock, json_digest, read_json, write_json
+from cop2l.kernel.options import Family
 from cop2l.kernel.verdict import Verdict
 from cop2l.monitor.evidence import log_evidence, starts_due, strongest_start
 from cop2l.text import Names, percent, short_name
@@ -47,6 +48,8 @@ class Monitor:
             raise UserError(f"alpha must be a number above 0 and below 1, for example 0.01, not {alpha!r}.")
         identity, self._labels = None, list[Sequence[str]]()
         if isinstance(claim, Real) and not isinstance(claim, bool):
+            if family not in get_args(Family):
+                raise unknown("family", family, get_args(Family))
             self.names = Names()
             number: int | None = self.names.task_number(task)
             self.statement: dict[str, Any] = {
