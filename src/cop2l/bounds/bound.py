@@ -11,8 +11,9 @@ TOO_FEW = "There are too few examples, or too many errors, for this confidence: 
 class Bound:
     """An upper bound on a risk, and the numbers that it is computed from.
 
-    value: never below the bound of the theorem, and at most 1e-9 above it. reason: why the bound is vacuous, if value is
-    exactly 1.0; otherwise None. terms: counts, and logarithms of the prices paid, whose sum is `epsilon`.
+    value: never below the bound of the theorem, and at most 1e-9 above it; a binomial tail takes a delta above 1/2 as 1/2.
+    reason: why the bound is vacuous, if value is exactly 1.0; otherwise None. terms: counts, and logarithms of the prices
+    paid, whose sum is `epsilon`.
 
     >>> bound = make_bound("holdout", 1.0, 0, 0, {"withheld size": 0})
     >>> float(bound), bound.reason
