@@ -591,6 +591,6 @@ def test_the_shapes_of_a_described_model_take_neither_time_nor_memory():
     }
     assert described_shapes(description)["hidden.weight"] == (16, 10**10)
     for name in ("inputs", "classes", "hidden", "dropout"):
-        with pytest.raises(UserError, match="A model needs|The option") as caught:
+        with pytest.raises(UserError, match=r"A model needs|The option") as caught:
             described_shapes(description | {name: [2**53] * 10**4})
         assert len(str(caught.value)) < 300
