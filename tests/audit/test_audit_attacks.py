@@ -302,6 +302,7 @@ def test_a_cut_without_sense_is_a_fault(certificate, data):
     for nonsense in (
         {"tasks": "many"},
         {"columns": 5},
+        {"columns": ["a long name"] * 2000},
         {"task_classes": [[0, 99]]},
         {"tasks": 9 * 10**9},
         {"holdout": "half"},

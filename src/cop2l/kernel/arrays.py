@@ -9,15 +9,17 @@ import numpy as np
 import torch
 
 from cop2l.kernel.form import Content, object_of, open_regular, sha256, text_line
-from cop2l.kernel.options import choice_of, list_of, optional
+from cop2l.kernel.options import choice_of, list_of, make_rule, optional
 from cop2l.kernel.samples import ROWS, numbers
 from cop2l.kernel.verdict import PARTS
 
 INDEX, FORMAT, MAX_BYTES = "arrays.json", "cop2l-arrays 1", 2**24
 boolean = choice_of(True, False)
+# a table may have many columns to type
+command_line = make_rule(lambda value: type(value) is str and len(value) <= 10**4 and value.isprintable(), "a printable command")
 INDEX_CONTENT = object_of(
     format=choice_of(FORMAT), certificate=sha256, groups=list_of(text_line), whole=boolean, draws=boolean,
-    command=optional(text_line), notes=object_of(**dict.fromkeys(PARTS, list_of(text_line))),
+    command=optional(command_line), notes=object_of(**dict.fromkeys(PARTS, list_of(text_line))),
 )  # fmt: skip
 Samples = Mapping[int, tuple[Any, ...]]
 """The sample of each task: (x, y), or (x, y, names of groups)."""
