@@ -3,33 +3,19 @@
 The run writes these classes and the report reads them; docs/configuration.md explains the fields.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    TypedDict,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Any, Literal, TypedDict, TypeVar
 
 from cop2l.files import DamagedError, read_json, read_lines
 
 CONFIG, ENVIRONMENT, RECORDS, SUMMARY = "config.json", "environment.json", "records.jsonl", "summary.json"
 STATE, CERTIFICATES, AFTER = "state", "certificates", "after-"
 
-T = TypeVar("T")
-Rate = Annotated[float, (0, 1)]
-Count = Annotated[int, (0, math.inf)]
+T = TypeVar("T", "Record", "Summary")
+Rate = float
+Count = int
 COUNTS = ("prior", "n", "compression", "evicted", "errors", "picked", "errors_not_picked", "iterations")
 """The counts of a task in a certificate of CoP2L."""
 LEFT_OUT_IF_EMPTY = ("test_groups", "holdout")
@@ -129,15 +115,6 @@ class Summary:
     task_names: list[str] = field(default_factory=list)
     class_names: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        tasks = range(1, len(self.matrix) + 1)
-        if not tasks or [len(row) for row in self.matrix] != [*tasks]:
-            raise ValueError("its matrix is not a triangle")
-        if [row.task for row in self.tasks] != [*tasks]:
-            raise ValueError("its tasks are not those of its matrix")
-        if any(claim["task"] not in (None, *tasks) for claim in self.claims):
-            raise ValueError("it claims something of other tasks")
-
 
 def as_json(value: Record | Summary) -> dict[str, Any]:
     """A record or a summary as it is written."""
@@ -160,54 +137,13 @@ def read_summary(folder: Path) -> Summary:
     return decode_record(Summary, read_json(folder / SUMMARY), folder / SUMMARY)
 
 
-def decode_record(kind: type[T], value: Any, path: str | Path) -> T:
-    """The JSON object of a file as an instance of a class; a field that does not fit is damage."""
+def decode_record(kind: type[T], content: Mapping[str, Any], path: str | Path) -> T:
+    """The JSON object of a file as a record or a summary; another form is damage."""
     try:
-        record: T = _typed(kind, value, "it")
-    except (ValueError, OverflowError) as error:
-        raise DamagedError(path, error) from None
-    return record
-
-
-def _typed(kind: Any, value: Any, name: str) -> Any:
-    """A JSON value as a declared type; a ValueError names the field that does not fit."""
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        if value is None and NoneType in parts:
-            return None
-        kinds = [part for part in parts if part is not NoneType]
-        return _typed(next((k for k in kinds if type(value) is k), kinds[0]), value, name)
-    if origin is Annotated:
-        number, (low, high) = _typed(parts[0], value, name), parts[1]
-        if not low <= number <= high:
-            raise ValueError(f"{name!r} is not between {low} and {high}")
-        return number
-    if is_dataclass(kind) or is_typeddict(kind):
-        return kind(**_fields(kind, value, name))
-    if kind is float and type(value) is int:
-        return float(value)
-    if not (value in parts if origin is Literal else type(value) is (origin or kind)):
-        raise ValueError(f"{name!r} is not of its type")
-    if origin is list:
-        return [_typed(parts[0], item, name) for item in value]
-    return {key: _typed(parts[1], item, name) for key, item in value.items()} if origin is dict else value
-
-
-def _fields(kind: Any, value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name!r} is not an object")  # noqa: TRY004
-    hints, required = _hints(kind)
-    if missing := required - value.keys():
-        raise ValueError(f"{min(missing)!r} is missing")
-    if unknown := value.keys() - hints.keys():
-        raise ValueError(f"{min(unknown)[:60]!r} is no documented field")
-    return {key: _typed(hints[key], item, key) for key, item in value.items()}
-
-
-@cache
-def _hints(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
-    """The type of each field, and the names of the required fields."""
-    hints = get_type_hints(kind, include_extras=True)
-    declared = fields(kind) if is_dataclass(kind) else ()
-    optional = {f.name for f in declared if (f.default, f.default_factory) != (MISSING, MISSING)}
-    return hints, frozenset(hints.keys() - optional)
+        tasks = [
+            TaskRow(**{**row, "holdout": Withheld(**row["holdout"]) if "holdout" in row else None})
+            for row in content["tasks"]
+        ]
+        return kind(**{**content, "tasks": tasks})
+    except (TypeError, KeyError, ValueError) as error:
+        raise DamagedError(path, f"not in the form of this version: {error}") from None
