@@ -19,7 +19,6 @@ from cop2l.streams import home
 
 PARTS = ("train", "test")
 FORMAT = 1
-REQUIRED_KEYS = {"key", "spec", "parts", "classes", "pretrained_on"}
 CHUNK = 4096
 """Rows that are copied at a time, to save memory."""
 
@@ -162,4 +161,4 @@ def _read_entry(path: Path) -> dict[str, Any] | None:
         about = read_json(path)
     except UserError:
         return None
-    return about if about.get("format") == FORMAT and about.keys() >= REQUIRED_KEYS else None
+    return about if about.get("format") == FORMAT else None
