@@ -96,7 +96,7 @@ def test_by_name_with_options():
         {"noise": 0},
         {"n": 0},
         {"levels": 1},
-        {"dimensions": 30},
+        {"dimensions": 10**7, "levels": 10**7},
         {"tasks": 500},
         {"order_seed": 1},
         {"class_seed": 1},

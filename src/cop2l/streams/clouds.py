@@ -65,7 +65,7 @@ def synthetic(
             "A number of the synthetic stream is too small; give levels=2 or more, and numbers above 0 otherwise."
         )
     clouds = tasks * classes_per_task
-    if levels**dimensions > LARGEST_GRID or clouds > levels**dimensions:
+    if levels ** min(dimensions, 99) > LARGEST_GRID or clouds > levels**dimensions:
         raise UserError(
             f"A grid of {levels} levels in {dimensions} dimensions has more than {LARGEST_GRID} cells, or too few for {clouds}"
             " clouds; choose other numbers."
