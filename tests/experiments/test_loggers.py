@@ -14,7 +14,9 @@ RECORD = {
     "task": 2,
     "accuracy": [0.5, 1.0],
     "seconds": 3.0,
-    "tasks": [{"task": 1, "bounds": {"kl": 0.2}}, {"task": 2, "bounds": {}}],
+    "kind": "kl",
+    "not_valid": [],
+    "tasks": [{"task": 1, "bounds": {"kl": 0.2, "preference": 0.1}}, {"task": 2, "bounds": {}}],
 }
 
 
@@ -26,6 +28,7 @@ def test_the_numbers_of_a_record_by_name():
         "bound kl/task 1": 0.2,
         "seconds": 3.0,
     }
+    assert "bound kl/task 1" not in measurements({**RECORD, "not_valid": ["The tasks share rows."]})
 
 
 def written(tmp_path, kind, read):

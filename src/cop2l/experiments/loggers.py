@@ -54,13 +54,12 @@ def logged(name: str, folder: str | Path) -> Logged:
 
 
 def measurements(record: dict[str, Any]) -> dict[str, float]:
-    """The numbers of one record, by name."""
-    accuracy = record["accuracy"]
+    """The numbers of one record, by name; of the bounds only those that are claimed and valid."""
+    accuracy, claim = record["accuracy"], None if record["not_valid"] else record["kind"]
     numbers = {"accuracy/average": sum(accuracy) / len(accuracy), "seconds": record["seconds"]}
     numbers |= {f"accuracy/task {t}": value for t, value in enumerate(accuracy, 1)}
-    for row in record["tasks"]:
-        numbers |= {f"bound {kind}/task {row['task']}": bound for kind, bound in row["bounds"].items()}
-    return numbers
+    rows = [row for row in record["tasks"] if claim in row["bounds"]]
+    return numbers | {f"bound {claim}/task {row['task']}": row["bounds"][claim] for row in rows}
 
 
 def _library(module: str, package: str, extra: str) -> Any:
