@@ -63,7 +63,7 @@ def test_a_part_of_the_tasks_is_not_called_every_task():
     (lost,) = claims([claimed("forgetting", 2, "lost")], three)
     assert lost.sentence.startswith("None of the tasks 2 lost more than")
     (classes,) = claims([claimed("classes", 3, 0)], three)
-    assert classes.sentence.startswith("Of every class of tasks 3 at most")
+    assert classes.sentence.startswith("Of every class of task 3 at most")
 
 
 def test_many_statements_are_not_listed_where_people_read_along():

@@ -308,7 +308,7 @@ def test_families_alone_make_a_title(tmp_path):
     classes = {"family": "classes", "task": 2, "subject": 1, "kind": "preference", "value": 0.375}
     write_json(folder / "summary.json", summary | {"claims": [classes]})
     assert title_of(page(find_runs([tmp_path]))) == (
-        "Certified: of every class of tasks 2 at most 37.50 % is misclassified;"
+        "Certified: of every class of task 2 at most 37.50 % is misclassified;"
         " the largest of these bounds is that of class 1 in task 2"
     )
 

@@ -121,7 +121,7 @@ def _worst(family: str, statements: Sequence[Statement], tasks: int) -> str:
         points = text.percent(worst["value"]).replace("%", "points")
         return f"{subject} lost more than {points} since it was learned."
     noun = NOUNS[family]
-    owner = "every task" if len(numbers) == tasks else f"tasks {listing}"
+    owner = "every task" if len(numbers) == tasks else f"task{'s' * (len(numbers) > 1)} {listing}"
     return (
         f"Of every {noun} of {owner} at most {text.percent(worst['value'])} is misclassified; the largest of these bounds"
         f" is that of {noun} {worst['subject']} in task {worst['task']}."
