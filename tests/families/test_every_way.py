@@ -104,7 +104,7 @@ def test_a_sampled_memory_says_nothing_of_a_task_whose_data_is_gone(tmp_path):
     own = next(s["value"] for s in certificate.statements if (s["family"], s["task"]) == ("tasks", 2))
     sizes = [record["n"] for record in certificate.records]
     assert average >= (sizes[0] + sizes[1] * own) / sum(sizes)  # the first task enters with 1
-    assert any("Of every group of tasks 2 at most" in line for line in str(certificate).splitlines())
+    assert any("Of every group of task 2 at most" in line for line in str(certificate).splitlines())
     verdict = checked(certificate, tmp_path / "certificate")
     assert not verdict.invalid, str(verdict)
 
