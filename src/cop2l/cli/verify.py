@@ -185,11 +185,13 @@ def run_show(arguments: argparse.Namespace) -> None:
 def _typed_split(arguments: argparse.Namespace) -> dict[str, Any]:
     """The typed options of the split, by their names in `cop2l.streams.load`."""
     from cop2l.experiments.config import parse_untyped
+    from cop2l.experiments.grid import column, value_list
+    from cop2l.streams.loading import COLUMNS
 
     options = {name: value for name in FLAGS if (value := getattr(arguments, name)) is not None}
     for pair in arguments.option:
         key, equals, value = pair.partition("=")
         if not equals:
             raise UserError(f"Write --option as KEY=VALUE, for example n=100, not {pair!r}.")
-        options[key] = parse_untyped(value)
+        options[key] = column(value_list(value)) if key in COLUMNS else parse_untyped(value)
     return options
