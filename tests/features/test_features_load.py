@@ -176,9 +176,9 @@ def test_names_are_read_off_the_file(tmp_path, monkeypatch):
     assert names_from_file(tmp_path / "a-b-c-64.npz", dataset="a") == ("a", "b-c", 64)
     assert names_from_file(tmp_path / "a-b-c-64.npz", backbone="c") == ("a-b", "c", 64)
     assert names_from_file(tmp_path / "x.npz", "a", "b", 3) == ("a", "b", 3)
-    with pytest.raises(UserError, match="add --dataset and --backbone and --size"):
+    with pytest.raises(UserError, match="add the data set and --backbone and --size"):
         names_from_file(tmp_path / "x.npz")
-    with pytest.raises(UserError, match="add --dataset and --backbone, or"):
+    with pytest.raises(UserError, match="add the data set and --backbone, or"):
         names_from_file(tmp_path / "my-net-64.npz")
     monkeypatch.setattr(importing, "_backbone_names", lambda: ("net", "my-net"))
     assert names_from_file(tmp_path / "a-my-net-64.npz") == ("a", "my-net", 64)

@@ -47,7 +47,6 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--import", dest="file", metavar="FILE", help="import computed features: .npz, .parquet or .csv"
     )
-    parser.add_argument("--dataset", metavar="NAME", help="with --import: the data set of the features")
     parser.add_argument(
         "--pretrained-on",
         metavar="DATA",
@@ -66,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
         return show(arguments)
     if arguments.what == "backbones":
         return backbones(arguments)
-    if (arguments.what is None) == (arguments.file is None):
+    if arguments.what is None and arguments.file is None:
         raise UserError("Name a data set, or a file with --import; 'cop2l features --help' has examples.")
     entry = make_entry(arguments)
     if arguments.json:
@@ -87,8 +86,8 @@ def make_entry(arguments: argparse.Namespace) -> Any:
     from cop2l.features import extract, import_features
 
     if arguments.file is not None:
-        about = {name: getattr(arguments, name) for name in ("dataset", "backbone", "size", "pretrained_on")}
-        return import_features(arguments.file, **about)
+        about = {name: getattr(arguments, name) for name in ("backbone", "size", "pretrained_on")}
+        return import_features(arguments.file, dataset=arguments.what, **about)
     names = ("folder", "weights", "device", "limit", "pretrained_on")
     options = {name: getattr(arguments, name) for name in names}
     size = 224 if arguments.size is None else arguments.size

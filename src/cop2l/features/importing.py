@@ -79,7 +79,7 @@ def names_from_file(
     if dataset and not backbone and names.startswith(f"{dataset}-"):
         backbone = names.removeprefix(f"{dataset}-")
     if not (dataset and backbone and size):
-        parts = {"--dataset": dataset, "--backbone": backbone, "--size": size}
+        parts = {"the data set": dataset, "--backbone": backbone, "--size": size}
         raise UserError(
             f"The name {path.name!r} does not say what the file holds; add "
             f"{' and '.join(option for option, value in parts.items() if not value)}, "
