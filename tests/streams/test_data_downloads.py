@@ -225,6 +225,7 @@ def test_cifar10_is_rebuilt_from_the_npm_package(monkeypatch, private_home):
         tarball({f"cifar-10-batches-py/{name}": b"not the official file" for name in BATCHES}),
         tarball({})[:20],
     ],
+    ids=("empty", "other", "unofficial", "cut"),  # a gzip header has the time of day, which no id may have
 )
 def test_a_package_with_other_files_is_a_source_that_failed(packed, monkeypatch, private_home):
     monkeypatch.setattr(download, "_fetch_package", lambda tool, package, file: file.write_bytes(packed))
