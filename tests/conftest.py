@@ -9,9 +9,8 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # before torch is imported: a fork of a process with threads hangs
+# before torch is imported: a fork of a process with threads hangs
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 NUMBERS = itertools.count()
 
 

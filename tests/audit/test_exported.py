@@ -78,8 +78,7 @@ def test_the_program_runs_where_cop2l_is_not_and_predicts_the_same(exported, run
 
 
 def test_without_data_nothing_is_counted_and_the_claim_says_so(run, data, tmp_path):
-    content = export(run, tmp_path / "service")
-    assert content["recount"] is None
+    assert export(run, tmp_path / "service")["recount"] is None
     verdict = verify(tmp_path / "service", data)
     assert verdict.status == "valid", sentences(verdict)
     assert any("model.pt2 was not counted" in line for line in verdict.claim)
@@ -116,9 +115,7 @@ def test_another_program_is_invalid_and_of_another_version_not_valid(exported, d
     assert "But it was made by other versions" in sentences(verdict)
 
 
-def test_weights_or_a_program_that_nothing_binds_to_the_certificate_are_a_doubt(
-    exported, run, data, tmp_path
-):
+def test_files_that_nothing_binds_to_the_certificate_are_a_doubt(exported, run, data, tmp_path):
     assert set(EXPORTED) == {checks.EXPORT, checks.WEIGHTS, *programs.PROGRAMS.values()}
     folder = copied(exported, tmp_path / "service")
     (folder / "export.json").unlink()
@@ -312,14 +309,14 @@ def test_every_kind_of_certificate_can_be_exported(data, tmp_path, changes):
 
 def test_a_learner_in_python(tmp_path):
     stream = load(str(write_data(tmp_path / "mine.npz")), tasks=2)
-    learner = cop2l.CoP2L(build("linear", inputs=(6,), classes=4, seed=0), memory=50)
+    learner = cop2l.CoP2L(build("linear", inputs=(6,), classes=4), prior_epochs=0, max_iterations=0)
     for x, y, _ in stream:
         learner.learn(x, y)
     with pytest.raises(UserError, match="certify it first"):
         cop2l.export(learner, tmp_path / "service")
-    assert not (tmp_path / "service").exists()
     samples = {t: (x, y) for x, y, t in stream}
     learner.certify(samples)
+    learner.save(tmp_path / "learner")
     cop2l.export(learner, tmp_path / "service", data=samples)
     verdict = cop2l.verify(tmp_path / "service", samples)
     assert verdict.status == "valid", sentences(verdict)
@@ -328,6 +325,10 @@ def test_a_learner_in_python(tmp_path):
     learner.certificate.content["not_valid"].append("Tasks share rows.")
     with pytest.warns(Advice, match="The certificate is not valid: Tasks share rows."):
         cop2l.export(learner, tmp_path / "void", data=samples)
+    learner.learn(np.eye(6), np.arange(6) % 4)  # changes no parameter
+    learner.save(tmp_path / "learner")
+    with pytest.raises(UserError, match="not the one that its last certificate is about"):
+        cop2l.export(tmp_path / "learner", tmp_path / "older", data=samples)
 
 
 @pytest.mark.parametrize("method", [["max_iterations=2"], ["method=replay", "holdout=0.4", "epochs=5"]])
