@@ -55,7 +55,7 @@ class Plan:
             n, certify, memory = ("-" if size is None else f"{size:,}".replace(",", " ") for size in numbers)
             bound = "-" if row.bound is None else percent(row.bound)
             table.append((row.kind, row.data, n, certify, memory, bound))
-        lines = ["{:<11}{:<9}{:>11}{:>11}{:>11}{:>10}".format(*cells) for cells in table]
+        lines = ["{:<11}{:<9} {:>10} {:>10} {:>10} {:>9}".format(*cells) for cells in table]
         tasks, delta, error = (self.question[name] for name in ("tasks", "delta", "error"))
         when = "after any task" if self.question["anytime"] else "after the last of a fixed number"
         subject = f"all {tasks} tasks at once, {when}" if tasks > 1 else "one task"
