@@ -32,15 +32,13 @@ LOST = (
 
 
 class Ranks:
-    """The processes of a group that is set up: gloo, or nccl with one device for each. By default all processes."""
+    """All processes of torch.distributed, which is set up: gloo, or nccl with one device for each."""
 
-    def __init__(self, group: Any = None) -> None:
+    def __init__(self) -> None:
         if not dist.is_initialized():
             raise UserError("There are no ranks: start with torchrun, and call init_process_group first.")
-        self._group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
-        self._device = torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
-        self.sent = 0
-        """The number of bytes that this rank has sent to each other rank."""
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
     @property
     def is_first(self) -> bool:
@@ -52,10 +50,9 @@ class Ranks:
         tensor = torch.from_numpy(row).to(self._device)
         rows = [torch.empty_like(tensor) for _ in range(self.size)]
         try:
-            dist.all_gather(rows, tensor, group=self._group)
+            dist.all_gather(rows, tensor)
         except RuntimeError as error:
             raise UserError(LOST) from error
-        self.sent += row.nbytes
         return torch.stack(rows).cpu().numpy()
 
     def check_agreement(self, learner: "CoP2L", call: Mapping[str, Any]) -> None:
