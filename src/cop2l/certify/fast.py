@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cop2l.certify import cuda
 from cop2l.certify.scoring import Candidates, Top
 from cop2l.console import Progress
 from cop2l.kernel.exact import NO_ROWS, Examples, gather, join
@@ -143,14 +144,10 @@ class FastLearner(ReferenceLearner):
         graphs = self._graphs_for([S, B, prior]) if self.ranks is None else None
         if graphs is None:
             return Iterations(self, S, B, candidates, prior)
-        from cop2l.certify import cuda
-
         return cuda.Iterations(graphs, self, S, B, candidates, prior)
 
     def _graphs_for(self, parts: Sequence[Examples | None]) -> Any:
         """The recorded graphs of this learner; None if they cannot be recorded."""
-        from cop2l.certify import cuda
-
         if not cuda.can_record(self, parts):
             self._graphs = None
         elif self._graphs is None or not self._graphs.fits(self):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cop2l import methods, models
+from cop2l import features, methods, models
 from cop2l.certify import presets
 from cop2l.certify.commitment import commitment
 from cop2l.certify.prior import prior_part, prior_scale
@@ -25,9 +25,7 @@ from cop2l.text import Names, short_name
 
 
 def load_stream(config: Config) -> Stream:
-    from cop2l.features import load_stream
-
-    return load_stream(
+    return features.load_stream(
         config.stream,
         scenario=config.scenario,
         tasks=config.tasks,

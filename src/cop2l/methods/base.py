@@ -22,6 +22,7 @@ from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.exact import head_masks
 from cop2l.methods.buffer import Buffer, cycle
 from cop2l.methods.sgd import SGD
+from cop2l.models import rebuild
 from cop2l.randomness import derive, generator, private_randomness
 from cop2l.streams.task import SCENARIOS, Scenario
 
@@ -353,8 +354,6 @@ class Learner(ABC):
                 raise UserError(
                     f"{folder} holds the weights of a model of your own; pass an instance as model=."
                 )
-            from cop2l.models import rebuild
-
             model = rebuild(note["model"])
         arguments = {name: note[name] for name in ("memory", "seed", "scenario")}
         method = cls(model, **arguments, **note["options"])
