@@ -35,8 +35,6 @@ def domain_stream(
     tasks = 10 if tasks is None else tasks
     if kind not in VIEWS:
         raise unknown("kind of domains", kind, VIEWS)
-    if images not in IMAGES:
-        raise unknown("choice of images", images, IMAGES)
     if data.x.ndim != 4 or data.x.shape[2] != data.x.shape[3]:
         raise UserError(f"{data.name} does not hold square pictures; leave out domains={kind}.")
     if not 1 <= tasks <= len(data.x):
