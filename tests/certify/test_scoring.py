@@ -14,8 +14,9 @@ from cop2l.certify.scoring import ErrorCount, Pool, misclassified, outputs
 from cop2l.errors import UserError
 from cop2l.kernel.exact import LARGE_BLOCK as BLOCK
 from cop2l.kernel.exact import block_rows, check_alone, exact_arithmetic, sample, score
+from cop2l.kernel.models import Linear
 from cop2l.kernel.options import Refusal
-from cop2l.models import Linear, build
+from cop2l.models import build
 
 WIDTHS = (13, 50, 785)
 ROWS = 2 * BLOCK + 61

@@ -7,24 +7,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cop2l.streams.clouds import Synthetic, synthetic
+    from cop2l.streams.clouds import synthetic
     from cop2l.streams.datasets import DATASETS
     from cop2l.streams.folders import home
     from cop2l.streams.loading import NAMES, catalogue, labelled, load
     from cop2l.streams.own import from_arrays
     from cop2l.streams.pictures import Pictures
     from cop2l.streams.scenarios import Labelled, split_into_tasks
-    from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task, fingerprint
+    from cop2l.streams.task import SCENARIOS, Stream, Task, fingerprint
 
 _MODULES = {
-    "clouds": ("Synthetic", "synthetic"),
+    "clouds": ("synthetic",),
     "datasets": ("DATASETS",),
     "folders": ("home",),
     "loading": ("NAMES", "catalogue", "labelled", "load"),
     "own": ("from_arrays",),
     "pictures": ("Pictures",),
     "scenarios": ("Labelled", "split_into_tasks"),
-    "task": ("SCENARIOS", "Scenario", "Stream", "Task", "fingerprint"),
+    "task": ("SCENARIOS", "Stream", "Task", "fingerprint"),
 }
 """The modules of the public names."""
 
@@ -34,9 +34,7 @@ __all__ = [
     "SCENARIOS",
     "Labelled",
     "Pictures",
-    "Scenario",
     "Stream",
-    "Synthetic",
     "Task",
     "catalogue",
     "fingerprint",
