@@ -4,13 +4,14 @@ import os
 import re
 from pathlib import Path
 
+from cop2l.experiments.records import AFTER, CERTIFICATES, CONFIG, RECORDS, SUMMARY
 from cop2l.kernel.form import TEXT_FILE, Unreadable
 from cop2l.kernel.verdict import Verdict
 
-FILES = ("config.json", "records.jsonl", "summary.json", "certificates")
+FILES = (CONFIG, RECORDS, SUMMARY, CERTIFICATES)
 EXPORTED = ("export.json", "weights.safetensors", "model.pt2", "model.onnx")
 """The files of an export; the first names the certificate that the others belong to."""
-NUMBERED = re.compile(r"after-(\d{1,7})", re.ASCII)
+NUMBERED = re.compile(rf"{AFTER}(\d{{1,7}})", re.ASCII)
 
 
 def is_export(path: Path) -> bool:
@@ -43,11 +44,11 @@ def find_certificates(path: Path, notes: Verdict) -> list[Path]:
             f"A {TEXT_FILE} lies beside the files of a run, which were checked instead of it."
         )
     folders: dict[int, Path] = {}
-    for folder in sorted((path / "certificates").glob("*")):
+    for folder in sorted((path / CERTIFICATES).glob("*")):
         match = NUMBERED.fullmatch(folder.name)
         if match is None:
             notes.unverified.append(
-                f"certificates/{folder.name!r:.60} is not the name of a certificate and was ignored."
+                f"{CERTIFICATES}/{folder.name!r:.60} is not the name of a certificate and was ignored."
             )
         elif int(match[1]) in folders:
             notes.invalid.append(f"There are two certificates after task {int(match[1])}.")
