@@ -44,7 +44,8 @@ def page(run_set: RunSet, over: Sequence[str] = ("seed",), title: str | None = N
     groups = [group for stream_groups in by_stream for group in stream_groups]
     names, _ = column_names([stream_groups[0].benchmark for stream_groups in by_stream])
     comparisons = [tables(stream_groups, [*RESULTS, *COSTS])[0] for stream_groups in by_stream]
-    bundle, script = _bundle(), Markup(_text("page.js"))  # noqa: S704 (a file of the package)
+    code = resources.files("cop2l.report") / "templates" / "page.js"
+    bundle, script = _bundle(), Markup(code.read_text(encoding="utf-8").strip())  # noqa: S704 (a file of the package)
     remarks = dict.fromkeys(REMARKS[key] for run in runs if (key := (run.method, run.model)) in REMARKS)
     claims = [claim for group in groups if (claim := _claim(group))]
     claiming = [claim["group"] for claim in claims]
@@ -190,10 +191,6 @@ def _bundle() -> Markup | None:
         return None
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version)
     return Markup(bundle.replace("</script", "<\\/script"))  # noqa: S704 (a file of the library)
-
-
-def _text(name: str) -> str:
-    return (resources.files("cop2l.report") / "templates" / name).read_text(encoding="utf-8").strip()
 
 
 def _digest(text: str) -> str:

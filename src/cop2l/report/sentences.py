@@ -60,9 +60,8 @@ def headline(groups: Sequence[Group]) -> str:
         if any(map(result, groups)):
             return no_break(f"Nothing certified: the bound reaches 100 %{measured} error")
         claims = [claim.sentence for group in groups for claim in families(group)]
-        return no_break(
-            f"Certified: {_lower(claims[0])[:-1]}" if claims else f"Nothing certified{measured} error"
-        )
+        first = f"Certified: {claims[0][0].lower()}{claims[0][1:-1]}" if claims else None
+        return no_break(first or f"Nothing certified{measured} error")
     results = [group_result for group in certain if (group_result := result(group))]
     about = {group_result.about for group_result in results}
     seeds = len(certain[0].runs)
@@ -202,7 +201,3 @@ def _span(rates: Iterable[float], *, upwards: bool = False) -> str:
     values = list(rates)
     ends = dict.fromkeys(rate_text(end, upwards=upwards) for end in (min(values), max(values)))
     return " to ".join(ends)
-
-
-def _lower(sentence: str) -> str:
-    return f"{sentence[0].lower()}{sentence[1:]}"
