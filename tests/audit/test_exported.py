@@ -188,7 +188,7 @@ def test_what_is_claimed_is_what_was_counted_here(exported, data, tmp_path):
     assert any('counted by: "every telephone"' in line for line in verdict.issuer)
 
 
-def test_another_certificate_is_invalid(exported, run, data, tmp_path):
+def test_another_certificate_is_invalid(exported, data, tmp_path):
     other_run = made(tmp_path / "other", data, seed=5)
     folder = copied(exported, tmp_path / "service")
     shutil.rmtree(folder / "certificate")

@@ -104,7 +104,7 @@ def test_compare_has_the_average_claim(runs, capsys):
     assert "certified forgetting, worst task" in capsys.readouterr().out
 
 
-def test_without_tasks_no_column_is_a_bound(tmp_path, capsys):
+def test_without_tasks_no_column_is_a_bound(tmp_path):
     data = write_data(tmp_path / "mine.npz")
     run = finished_run(tmp_path / "run", data, method="slda", holdout=0.5, claim=["average"], groups=[])
 

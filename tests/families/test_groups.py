@@ -100,7 +100,7 @@ def test_the_auditor_counts_every_group_again(run, data, tmp_path):
     assert "group" in " ".join(ungrouped.unverified).lower()
 
 
-def test_counts_of_groups_are_those_of_the_data(run, data):
+def test_counts_of_groups_are_those_of_the_data(run):
     record = read_certificate(run / "certificates" / "after-02").records[0]
     parts = {part["subject"]: part for part in record["parts"] if part["family"] == "groups"}
     assert sum(part["n"] for part in parts.values()) == record["n"]

@@ -89,7 +89,7 @@ def test_rotated_stream_turns_the_pictures(folder):
         np.testing.assert_allclose(task.x[7, 0], (expected / 255 - 0.1307) / 0.3081, atol=0.008)
 
 
-def test_domains_of_other_pictures(folder, tmp_path):
+def test_domains_of_other_pictures(tmp_path):
     WRITERS["fashion-mnist"](tmp_path)
     WRITERS["cifar10"](tmp_path)
     for name in ("fashion-mnist", "cifar10"):

@@ -340,7 +340,7 @@ def test_domains_come_in_the_order_of_the_file_or_as_told(tmp_path):
         streams.load(tmp_path / "dates.csv", domain="site", task_order="site")
 
 
-def test_examples_for_a_short_run(tmp_path):
+def test_examples_for_a_short_run():
     stream = streams.from_arrays(X, Y, X[:8], Y[:8], examples=20)
     assert sum(len(y) for _, y, _ in stream) == 20
     assert sum(len(y) for _, y, _ in stream.test) == 8
@@ -379,7 +379,7 @@ def test_gaps_and_categories_are_declared_or_given_by_the_prior_part(tmp_path):
     assert not np.isnan(np.concatenate([task.x for task in (*stream, *stream.test)])).any()
 
 
-def test_a_certified_row_changes_nothing_about_the_others(tmp_path):
+def test_a_certified_row_changes_nothing_about_the_others():
     """The same file with one certified row changed is encoded alike in all other rows, and is as wide."""
     from cop2l.streams.withhold import prior_rows
 
