@@ -71,7 +71,7 @@ def log_binomial(n: int, k: int) -> float:
 
 
 def log_mass(n: int, k: int, p: float, r: float) -> tuple[float, float]:
-    """The logarithm ln P[X = k] for X ~ Bin(n, p), 0 < p < 1, r = 1 - p, and a margin of its error.
+    """The logarithm ln P[X = k] for X ~ Bin(n, p), k < n, 0 < p < 1, r = 1 - p, and a margin of its error.
 
       ln P[X = k] = k log1p(d/k) + (n - k) log1p(-d/(n - k)) + (Stirling part),   d = n p - k.
 
@@ -80,9 +80,6 @@ def log_mass(n: int, k: int, p: float, r: float) -> tuple[float, float]:
     """
     if k == 0:
         value = n * (math.log1p(-p) if p <= 0.5 else math.log(r))
-        return value, -SLACK * value
-    if k == n:
-        value = n * (math.log(p) if p <= 0.5 else math.log1p(-r))
         return value, -SLACK * value
     failures = n - k
     d = n * p - k if p <= 0.5 else failures - n * r
