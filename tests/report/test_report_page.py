@@ -3,6 +3,7 @@
 import html as entities
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -135,8 +136,9 @@ def test_what_the_claims_mean_is_true_of_every_run(tmp_path):
         "With probability at least 95 % over the draw of the training data, all of these statements hold"
         in alone
     )
-    make_run(tmp_path / "unsure", stream="mnist", delta=0.2)
+    shutil.rmtree(make_run(tmp_path / "unsure", stream="mnist", delta=0.2) / "certificates")
     both = flat(page(find_runs([tmp_path])))
+    assert both.count("cop2l verify /") == 1  # and no command for a run that has no certificate
     assert (
         "With probability at least 80 % over the draw of the training data, each run's statements hold"
         in both

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from cop2l import __version__
 from cop2l.audit.flags import verify_command
+from cop2l.experiments.records import CERTIFICATES
 from cop2l.kernel.form import ASSUMPTIONS
 from cop2l.methods import REMARKS
 from cop2l.report import sentences, theme
@@ -51,7 +52,8 @@ def page(run_set: RunSet, over: Sequence[str] = ("seed",), title: str | None = N
     claiming = [claim["group"] for claim in claims]
     certifying = certifying_groups(groups) or claiming
     result = sentences.headline(groups) if groups or not learners else "Saved learners"
-    commands = [verify_command(run.folder, run.recipe) for group in certifying for run in group.runs]
+    issued = [run for group in certifying for run in group.runs if (run.folder / CERTIFICATES).exists()]
+    commands = [verify_command(run.folder, run.recipe) for run in issued]
     commands += [verify_command(learner.folder, {}) for learner in learners]
     return _environment().get_template("page.html").render(
         title=title or result,
