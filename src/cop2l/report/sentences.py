@@ -54,14 +54,14 @@ def headline(groups: Sequence[Group]) -> str:
     if doubtful := not_valid(groups):
         return f"Not valid: the certificates of {listing([who for who, _ in doubtful])} guarantee nothing"
     certain = certifying_groups(groups)
-    measured = f"; measured {_span(map(_measured, certain or groups))} %"
+    measured = f"; measured {_span(map(_measured, certain or groups))} %" + " error" * (not certain)
     measured += " on average" * (groups[0].benchmark.tasks > 1)
     if not certain:
         if any(map(result, groups)):
-            return no_break(f"Nothing certified: the bound reaches 100 %{measured} error")
+            return no_break(f"Nothing certified: the bound reaches 100 %{measured}")
         claims = [claim.sentence for group in groups for claim in families(group)]
         first = f"Certified: {claims[0][0].lower()}{claims[0][1:-1]}" if claims else None
-        return no_break(first or f"Nothing certified{measured} error")
+        return no_break(first or f"Nothing certified{measured}")
     results = [group_result for group in certain if (group_result := result(group))]
     about = {group_result.about for group_result in results}
     seeds = len(certain[0].runs)
