@@ -313,6 +313,7 @@ def test_reasons_survive_and_are_joined(tmp_path):
         == learner.state.not_valid
     )
     assert "NOT VALID: the backbone saw the data." in str(certificate)
+    assert "hold at once" not in str(certificate)
     verdict = check_certificates([tmp_path / "certificate"], data_of(case, 1), model_of("mlp", case.classes))
     assert verdict.exit_code == 1
     assert "declares itself not valid" in str(verdict)

@@ -215,7 +215,7 @@ def notes(certificate: Certificate) -> list[str]:
     options = certificate.options
     lines = [*all_sentences(certificate.statements, certificate.records)]
     when = "of this run, one after each task at most, " if options.anytime else ""
-    lines.append(all_hold(options.delta, when))
+    lines += [all_hold(options.delta, when)] * (not certificate.not_valid)
     if any(statement["kind"] == "buffer" for statement in certificate.statements):
         lines.append(FROM_MEMORY)
     if certificate.kind != "holdout":
