@@ -330,7 +330,7 @@ def _beside_claim(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str
 
 
 ALARM = (
-    "ALARM: the claim is refuted at level {alpha:g}. Either it was wrong from the start or the data has drifted; "
+    "ALARM: the claim is refuted at level {alpha}. Either it was wrong from the start or the data has drifted; "
     "these look alike. Find out which, and certify again on new data."
 )
 NO_ALARM = (
@@ -394,6 +394,6 @@ def monitor_report(monitor: Any) -> str:
             else []
         ),
         monitor_verdict(monitor),
-        f"If the claim is true, the probability that there is ever an alarm is at most {monitor.alpha:g}, provided that:",
+        f"If the claim is true, the probability that there is ever an alarm is at most {monitor.alpha}, provided that:",
     ]
     return "\n".join([*lines, *(f"  - {sentence}" for sentence in feedback_assumptions(monitor.statement))])
