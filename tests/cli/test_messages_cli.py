@@ -59,6 +59,7 @@ SHAPES = "have the shape (18,), and the learner takes (4,); give the inputs that
         ("predict heads --data clouds.npz", "learned the tasks 1 to 2; name the task of these examples with --task."),
         ("predict heads --data clouds.npz --task 3", "learned the tasks 1 to 2; name the task"),
         ("predict tuned-heads --data clouds.npz --task 0", "learned the tasks 1 to 2; name the task"),
+        ("predict tuned-heads --data clouds.npz", "learned the tasks 1 to 2; name the task"),
         ("run clouds.npz claim=groups", "give both claim=groups and groups=A,B, or neither."),
         ("run clouds.npz groups=A,B", "give both claim=groups and groups=A,B, or neither."),
         ("run clouds.npz method=replay holdout=0.5 groups=A", "give both claim=groups and groups=A,B, or neither."),

@@ -202,8 +202,7 @@ def predict(
     x, y, *_ = read_examples(learner, data, description, label)
     number: int | None = Names.from_description(description).task_number(task)
     tasks = range(1, learner.tasks_seen + 1)
-    needs_task = learner.scenario == "task-incremental" and hasattr(learner, "certify")
-    if number not in tasks and (number is not None or needs_task):
+    if number not in tasks and (number is not None or learner.scenario == "task-incremental"):
         raise UserError(
             f"The learner has learned the tasks {tasks[0]} to {tasks[-1]}; name the task of these examples with --task."
         )
