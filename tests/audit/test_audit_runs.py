@@ -89,9 +89,11 @@ def test_a_hostile_summary_takes_neither_time_nor_memory(runs, data, tmp_path):
         assert verify(folder, data).status == "valid"
 
 
-@pytest.mark.parametrize(
-    "error", [MemoryError(), OSError("No space left on device"), RuntimeError("can't allocate")]
-)
+NO_SPACE, NO_MEMORY, NO_INPUTS = OSError("No space left"), RuntimeError("can't allocate"), UserError()
+NO_INPUTS.__context__ = NO_MEMORY
+
+
+@pytest.mark.parametrize("error", [MemoryError(), NO_SPACE, NO_MEMORY, NO_INPUTS])
 def test_a_machine_that_is_too_small_says_nothing_about_a_certificate(runs, data, monkeypatch, error):
     def learn(*_):
         raise error

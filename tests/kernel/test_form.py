@@ -569,14 +569,8 @@ def test_a_grid_is_a_function_of_its_last_number(last):
 
 
 def test_the_shapes_of_a_described_model_take_neither_time_nor_memory():
-    description = {
-        "name": "mlp",
-        "inputs": [10**5, 10**5],
-        "classes": 2,
-        "seed": 0,
-        "hidden": 16,
-        "dropout": 0.5,
-    }
+    widths = {"inputs": [10**5, 10**5], "classes": 2, "hidden": 16}
+    description = {"name": "mlp", "seed": 0, "dropout": 0.5, **widths}
     assert described_shapes(description)["hidden.weight"] == (16, 10**10)
     for name in ("inputs", "classes", "hidden", "dropout"):
         with pytest.raises(UserError, match=r"A model needs|The option") as caught:

@@ -131,7 +131,9 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         print(error if isinstance(error, ValueError) else type(error).__name__, file=sys.stderr)
         is_invalid = isinstance(error, METHOD_ERRORS) and not isinstance(error, Unreadable)
-        out_of_memory = isinstance(error, RuntimeError) and re.search("memory|allocate", str(error))
+        # a learner raises its own error in place of torch's
+        failures = [e for e in (error, error.__context__) if isinstance(e, RuntimeError)]
+        out_of_memory = re.search("memory|allocate", str(failures))
         return 1 if is_invalid and not out_of_memory else 2
     return 0
 

@@ -138,7 +138,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
     flags = ("json", "count_repeats", "repeats_are_draws")
     checker_options = [f"--{name.replace('_', '-')}" for name in flags if getattr(arguments, name)]
-    checker_options += ["--say"] if sys.stderr.isatty() else []
+    checker_options += ["--say"] if (terminal := sys.stderr.isatty()) else []
     checker_options += [] if arguments.limit is None else ["--limit", str(arguments.limit)]
     process = run_checker(
         arguments.path,
@@ -150,9 +150,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
         keep_arrays=arguments.keep_arrays,
         checker_options=checker_options,
         stdout=subprocess.PIPE,
-        stderr=None
-        if sys.stderr.isatty()
-        else subprocess.PIPE,  # on a terminal the checker shows its progress
+        stderr=None if terminal else subprocess.PIPE,  # on a terminal the checker shows its progress
     )
     print(process.stdout, end="", flush=True)
     print(process.stderr or "", end="", file=sys.stderr, flush=True)
