@@ -309,6 +309,7 @@ def test_a_cut_without_sense_is_a_fault(certificate, data):
     ):
         verdict = verify(forged(certificate, lambda content, n=nonsense: content["data"].update(n)), data)
         assert verdict.status == "invalid", nonsense
+        assert "long" not in str(verdict.command)  # a part of the command would be another split
 
 
 def test_an_undeclared_reason_against_a_stream_is_a_fault(tmp_path):

@@ -194,7 +194,7 @@ def _compare_options(
     if split_as_stated or not unconfirmed:
         return unconfirmed
     notes.unverified.append(
-        f"{len(unconfirmed)} {SPLIT_NOT_STANDARD}: type them if you know it to be so (see above), "
+        f"{len(unconfirmed)} {SPLIT_NOT_STANDARD}: type them if you know it to be so, "
         "or accept all with --split-as-stated."
     )
     return {}

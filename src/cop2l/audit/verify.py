@@ -70,7 +70,7 @@ def run_checker(
         _check_summary(notes, path, last["not_valid"])
         if any(SPLIT_NOT_STANDARD in sentence for sentence in notes.unverified):
             # the auditor names the data, the certificate the options
-            command = verify_command(path, {**(last["data"] or {}), "stream": str(data)})[: 10**4]
+            command = verify_command(path, {**(last["data"] or {}), "stream": str(data)})
     except Refusal:  # the checker will refuse the certificate, too
         pass
     arguments = [*map(str, folders), *export, *checker_options]
@@ -79,7 +79,7 @@ def run_checker(
     fields = {
         "whole": samples.stream is not None,
         "draws": not isinstance(data, Mapping) and str(data) in GENERATED,
-        "command": command,
+        "command": command if len(command or "") <= 10**4 else None,  # a part would be another split
         "notes": {name: [printable_text(line)[:900] for line in getattr(notes, name)] for name in PARTS},
     }
     with _arrays_folder(keep_arrays) as folder:
