@@ -290,7 +290,8 @@ def test_an_option_that_was_not_typed_contradicts_nothing(data, tmp_path):
         verify(tmp_path / "c", data, split={"tasks": 3})
     for source in (data, samples):
         assert verify(tmp_path / "c", source, split=split).status == "valid"
-        assert verify(tmp_path / "c", source, split={"scenario": "task-incremental"}).status == "invalid"
+        for wrong in ({"scenario": "task-incremental"}, {"holdout": 0.5}):
+            assert verify(tmp_path / "c", source, split=wrong).status == "invalid"
 
 
 def test_the_scenario_of_the_certificate_is_that_of_the_cut(certificate, data):
