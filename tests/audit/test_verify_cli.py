@@ -176,7 +176,8 @@ def test_a_commitment_that_is_not_there_is_not_called_damaged(tmp_path, capsys):
     assert code(*RUN, "--commitment", tmp_path / "nowhere.json") == 2
     assert "There is no commitment" in capsys.readouterr().err
     repeated = '{"format": "cop2l-commitment", "version": 3, "seed": 1, "seed": 2}'
-    for text in ("{not JSON", repeated, repeated.replace("2", "NaN")):
+    infinite = repeated.replace('"seed": 2', '"delta": 1e999')
+    for text in ("{not JSON", repeated, repeated.replace("2", "NaN"), infinite):
         (tmp_path / "other.json").write_text(text)
         assert code(*RUN, "--commitment", tmp_path / "other.json") == 2
         assert "is not a commitment of version 3" in capsys.readouterr().err
