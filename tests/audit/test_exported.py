@@ -250,8 +250,9 @@ def _sized(recount):
 def test_a_damaged_export_file_is_invalid(exported, data, tmp_path):
     folder = copied(exported, tmp_path / "service")
     text = (folder / "export.json").read_text()
-    (folder / "export.json").write_text(text.replace("model", "modem").replace("torch", "torsh"))
-    assert verify(folder, data).status == "invalid"
+    for changed in (text.replace("cop2l 0", "cop2l 9"), text.replace('"version": 1', '"version": 1e999')):
+        (folder / "export.json").write_text(changed)
+        assert verify(folder, data).status == "invalid"
     (folder / "export.json").write_text(text.replace("{", '{"version": 0, ', 1))
     assert "export.json names a field twice" in sentences(verify(folder, data))
     (folder / "export.json").write_text(text)

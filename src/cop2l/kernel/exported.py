@@ -51,8 +51,8 @@ def check_export(
     try:
         raw = form.json_object(form.read_json(folder / EXPORT), EXPORT)
         checksum = raw.pop("sha256", None)
-        require(checksum == form.content_digest(raw), f"{EXPORT} was changed: its checksum does not fit.")
         content = EXPORT_CONTENT(raw, EXPORT)
+        require(checksum == form.content_digest(raw), f"{EXPORT} was changed: its checksum does not fit.")
         _check_files(verdict, folder, content, certificate)
         names = {EXPORT, WEIGHTS, PROGRAMS[content["program"]["format"]], CERTIFICATE, form.TEXT_FILE, *certificate["files"]}
         paths = (*original.iterdir(), *(original / CERTIFICATE).iterdir())
