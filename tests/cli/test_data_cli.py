@@ -41,7 +41,7 @@ def test_get_then_list(capsys, private_home):
     captured = capsys.readouterr()
     folder = private_home / "data" / "MNIST" / "raw"
     assert captured.out == f"{folder}\n"
-    assert "Trying ossci-datasets.s3.amazonaws.com for MNIST (12 MB)." in captured.err
+    assert "Trying ossci-datasets.s3.amazonaws.com for MNIST (up to 23 MB)." in captured.err
     assert main(["data", "get", "permuted-mnist", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"name": "permuted-mnist", "folder": str(folder)}
     assert main(["data", "list"]) == 0

@@ -73,7 +73,7 @@ def _download(data: DataSet, scratch: Path) -> Path:
     folder, reasons = downloads() / data.folders[0], []
     for number, url in enumerate(data.urls):
         host, source = _origin(url), scratch / str(number)
-        note(f"Trying {host} for {data.title} ({data.megabytes} MB).")
+        note(f"Trying {host} for {data.title} (up to {data.megabytes} MB).")
         source.mkdir()
         try:
             content = _fetch_data(data, url, source)
