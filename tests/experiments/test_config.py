@@ -300,7 +300,7 @@ def test_a_grid_has_a_run_for_each_of_its_values_and_that_of_a_section_only_wher
     [
         ("seed = [0, 1]", "seed is a list; write it under [grid] to make a run of each of its values."),
         (
-            'method = ["cop2l"]',
+            'method = ["module:Class"]',
             "method is a list; write it under [grid] to make a run of each of its values.",
         ),
         (

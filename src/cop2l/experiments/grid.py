@@ -366,7 +366,7 @@ def check(table: Mapping[str, Any], methods: Iterable[str] = METHODS) -> None:
     flat = outside_sections(table)
     chosen: Any = flat.get("method")
     chosen_methods = chosen if isinstance(chosen, Values) else [chosen]
-    imported = [name for name in chosen_methods if ":" in str(name)]
+    imported = [name for name in chosen_methods if isinstance(name, str) and ":" in name]
     names = sorted({name for method in [*methods, *imported] for name in options.types(method)})
     for key, value in flat.items():
         if not is_declared(key) and key not in names:
