@@ -61,8 +61,7 @@ def check(config: Config) -> None:
         raise UserError(
             "The claim is the hold-out bound, but nothing is withheld; add for example holdout=0.1."
         )
-    if config.holdout:
-        holdout_options(config, config.tasks or 1)
+    holdout_options(config, config.tasks or 1)  # delta and claims of any method
     if config.method == CERTIFIES_ITSELF:
         tasks = None if config.anytime else config.tasks
         chosen = presets.options(
