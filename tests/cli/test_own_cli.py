@@ -116,7 +116,7 @@ def test_text_is_run_verified_learned_further_and_predicted(capsys):
     capsys.readouterr()
     for command in (["learn", "service", *as_text, "--out", "new"], ["export", "service", "--to", "new"]):
         assert main(command) == 2
-        assert "give a run directory or a saved learner" in error_sentence(capsys)
+        assert "a saved learner or, to predict, an export" in error_sentence(capsys)
     Path("other.csv").write_text("remark,label\ngood,1\n")
     assert main(["predict", "next", "--data", "other.csv"]) == 2
     assert (

@@ -44,7 +44,7 @@ def load(folder: str | Path) -> Method:
             )
         return method(names[note["method"]]).load(state)
     raise UserError(
-        f"There is no saved learner in {folder}; give a run directory or a saved learner (an export only predicts)."
+        f"There is no saved learner in {folder}; give a run directory, a saved learner or, to predict, an export."
     )
 
 
