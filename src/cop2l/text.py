@@ -281,10 +281,10 @@ HEADS = ("task", "prior examples", "certified on", "picked", "errors", "error <=
 
 
 def aligned(rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Rows as lines: the last column begins, the other columns end at the same place; None is a dash."""
+    """Rows as lines of columns that end at the same place; None is a dash."""
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    return ["  ".join([*map(str.rjust, row[:-1], widths), row[-1]]) for row in texts]
+    return ["  ".join(map(str.rjust, row, widths)) for row in texts]
 
 
 def all_hold(delta: float, when: str = "") -> str:

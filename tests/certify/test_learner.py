@@ -608,7 +608,7 @@ def test_the_table_says_when_nothing_was_picked():
         sentence = f"Nothing was picked: this is a hold-out certificate on {n} examples."
         assert (sentence in str(certificate).splitlines()) == is_holdout
         assert str(certificate).startswith(
-            "task  prior examples  certified on  picked  errors  error <=  kind"
+            "task  prior examples  certified on  picked  errors  error <=      kind"
         )
 
 

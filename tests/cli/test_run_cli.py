@@ -22,7 +22,7 @@ def test_run_shows_the_tasks_and_says_where_the_results_are(capsys):
     assert "cop2l on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0\n" in out
     for task in (1, 2, 3):
         assert f"task {task}/3  accuracy " in out
-    assert "errors  test error  error <=  kind\n" in out
+    assert "errors  test error  error <=        kind\n" in out
     assert "With probability at least 95 % over the draw of the data, all statements hold at once.\n" in out
     folder = Path(out.rpartition("Results: ")[2].strip())
     assert folder.parent == Path("runs")
