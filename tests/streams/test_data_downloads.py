@@ -128,7 +128,7 @@ def test_a_faulty_mirror_leaves_nothing_and_the_next_source_is_tried(
     only(monkeypatch, url, f"{server.url}a.zip", md5=good | {"a.zip": md5(spare)})
     assert len(list(download.get("mnist").iterdir())) == 4
     messages = capsys.readouterr().err
-    assert messages.count("for MNIST (1 MB)") == 3
+    assert messages.count("for MNIST (up to 1 MB)") == 3
     reason = {
         "missing": "404",
         "changed": "checksum",
