@@ -55,14 +55,14 @@ def row_hashes(x: Any, parameter: Tensor, seed: int) -> np.ndarray:
     """
     width, device = int(np.prod(x.shape[1:])), parameter.device
     key = torch.from_numpy((marks(seed, "row hash", n=width) | np.uint64(1)).view(np.int64)).to(device)
-    hashes, size = [torch.empty(0, dtype=torch.int64)], max(1, BLOCK[device.type] // max(1, width))
+    hashes, size = np.empty(len(x), np.int64), max(1, BLOCK[device.type] // max(1, width))
     for start in range(0, len(x), size):
         rows = tensor(x[start : start + size]).to(device)[..., None].flatten(1)
         values = rows.to(parameter.dtype) if rows.is_floating_point() else rows
         bits = (values.double() + 0).view(torch.int64)
         bits = (bits ^ bits >> 32 & LOW) * MIX  # numbers such as 0.5 and 0.25 differ in few bits
-        hashes.append(((bits ^ bits >> 32 & LOW) * key).sum(1).cpu())
-    return np.asarray(torch.cat(hashes).numpy().view(np.uint64))
+        hashes[start : start + size] = ((bits ^ bits >> 32 & LOW) * key).sum(1).cpu()
+    return hashes.view(np.uint64)
 
 
 def count_copies(hashes: np.ndarray) -> int:
