@@ -1,5 +1,6 @@
 """Scores examples with the bits of `cop2l.kernel.exact.score`, in less time: inputs are divided into blocks only once."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,6 +27,8 @@ from cop2l.kernel.options import Options
 
 COPIED = 2**28
 """The most bytes of a task whose blocks are kept; more are padded anew in each scoring."""
+CHUNK = 8
+"""The number of blocks whose logits are compared at once."""
 Top = tuple[float, int, np.ndarray]
 """The largest weighted loss, the number of errors, and the positions of the k largest losses."""
 
@@ -71,7 +74,7 @@ def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[
     for start in range(0, len(x), size):
         rows = model_input(model, tensor(x[start : start + size]))
         if not (is_builtin and len(rows) == size) or rows.data_ptr() % 64 or not row_major(rows):
-            if memory is None:
+            if memory is None or not is_builtin:  # what such a model returns may be its input
                 memory = rows.new_empty((size, *rows.shape[1:]))
             rows = pad_rows(rows, size, memory)
         yield rows if is_builtin else rows.detach()  # the model may reshape its input
@@ -98,10 +101,16 @@ class Pool:
     ) -> None:
         self._model, self._parts, self._size = model, parts, block_rows(parts[0].x)
         self._blocks = [kept_blocks(model, part.x) for part in parts]
-        parameter, y = next(model.parameters()), torch.cat([part.y for part in parts])
-        in_block = torch.cat([torch.arange(len(part), device=y.device) % self._size for part in parts])
-        self._label_index = y * self._size + in_block
-        """For each row, the position of the logit of its label in the flat matrix of its block's logits."""
+        parameter, labels = (
+            next(model.parameters()),
+            [torch.split(part.y, CHUNK * self._size) for part in parts],
+        )
+        self._label_index = [
+            y * (-(-len(y) // self._size) * self._size) + torch.arange(len(y), device=y.device)
+            for y in itertools.chain(*labels)
+            if len(y)
+        ]
+        """For each chunk the positions of the logits of its labels in the flat matrix of all its logits."""
         self._weight = torch.cat(
             [parameter.new_full((len(part),), -w) for part, w in zip(parts, weights, strict=True)]
         )
@@ -117,21 +126,24 @@ class Pool:
         """
         end, errors = 0, [torch.empty(0, dtype=torch.bool, device=self._losses.device)]
         with scoring_mode(self._model):
-            for part, blocks in zip(self._parts, self._blocks, strict=True):
-                last = end + len(part)
-                for rows in blocks or input_blocks(self._model, part.x):
-                    start, end = end, min(end + self._size, last)
-                    # classes along the first dimension, where a softmax over few of them is much faster
-                    logits, label_index = self._model(rows).t().contiguous(), self._label_index[start:end]
-                    if self._masked is not None:
-                        logits[:, : end - start].masked_fill_(self._masked[start:end].t(), -torch.inf)
-                    log_likelihood = torch.log_softmax(logits, 0).view(-1).index_select(0, label_index)
-                    torch.mul(log_likelihood, self._weight[start:end], out=self._losses[start:end])
-                    if part is self._parts[0]:
-                        flat = logits.view(-1)
-                        label_logits = flat.index_select(0, label_index)
-                        flat.index_fill_(0, label_index, -torch.inf)
-                        errors.append(~(label_logits > logits.amax(0)[: end - start]))
+            blocks = (
+                rows
+                for part, kept in zip(self._parts, self._blocks, strict=True)
+                for rows in kept or input_blocks(self._model, part.x)
+            )
+            for label_index in self._label_index:
+                start, end, number = end, end + len(label_index), -(-len(label_index) // self._size)
+                # classes along the first dimension, where a softmax over few of them is much faster
+                logits = torch.cat([self._model(rows).t() for rows in itertools.islice(blocks, number)], 1)
+                if self._masked is not None:
+                    logits[:, : end - start].masked_fill_(self._masked[start:end].t(), -torch.inf)
+                log_likelihood = torch.log_softmax(logits, 0).view(-1).index_select(0, label_index)
+                torch.mul(log_likelihood, self._weight[start:end], out=self._losses[start:end])
+                if end <= len(self._parts[0]):
+                    flat = logits.view(-1)
+                    label_logits = flat.index_select(0, label_index)
+                    flat.index_fill_(0, label_index, -torch.inf)
+                    errors.append(~(label_logits > logits.amax(0)[: end - start]))
         return self._losses, torch.cat(errors).cpu().numpy()
 
 
