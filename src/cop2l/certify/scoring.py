@@ -101,10 +101,8 @@ class Pool:
     ) -> None:
         self._model, self._parts, self._size = model, parts, block_rows(parts[0].x)
         self._blocks = [kept_blocks(model, part.x) for part in parts]
-        parameter, labels = (
-            next(model.parameters()),
-            [torch.split(part.y, CHUNK * self._size) for part in parts],
-        )
+        parameter = next(model.parameters())
+        labels = [torch.split(part.y, CHUNK * self._size) for part in parts]
         self._label_index = [
             y * (-(-len(y) // self._size) * self._size) + torch.arange(len(y), device=y.device)
             for y in itertools.chain(*labels)
