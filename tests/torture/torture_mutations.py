@@ -415,7 +415,7 @@ RECIPES = (
 )  # fmt: skip
 
 
-def how_the_data_was_cut(f: Forgery, draw: Draw) -> None:
+def how_the_data_was_split(f: Forgery, draw: Draw) -> None:
     recipe = draw.choice(RECIPES)
     for one in f.run:
         one.content["data"] = deepcopy(recipe)
@@ -529,7 +529,7 @@ def hashes(f: Forgery, draw: Draw) -> None:
 KINDS: tuple[Callable[[Forgery, Draw], None], ...] = (
     a_field, a_field, a_field, the_same_field_everywhere, a_field_removed, a_field_added, an_entry_twice, records_and_statements_swapped,
     parts_of_another_certificate, tensors_of_another_name, sets_edited, messages_edited, the_parts_of_a_record, fewer_errors, more_examples, the_data_is_gone,
-    an_option, an_option, an_option, heads_and_classes, another_scenario, fingerprints, where_it_was_made, how_the_data_was_cut,
+    an_option, an_option, an_option, heads_and_classes, another_scenario, fingerprints, where_it_was_made, how_the_data_was_split,
     what_the_verdict_quotes, not_valid_and_commitment, a_bit_of_the_weights, weights_trained_on_the_data, tensors_of_another_form,
     stated_bounds, hashes,
 )  # fmt: skip
@@ -579,7 +579,7 @@ WORD = {
     "that they were chosen in advance is listed as the issuer's word",
     "gone": "an honest issuer whose data was gone states the same; that it was gone is listed as the issuer's word",
     "commitment": "whether the commitment was handed over before is the auditor's to say, and the verdict says so",
-    "data": "the recipe of the cut is quoted as stated; the data itself was checked (the command line compares the recipe)",
+    "data": "the recipe of the split is quoted as stated; the data itself was checked (the command line compares the recipe)",
     "model": "the description is quoted as stated; the model was the auditor's (the command line builds it from the description)",
     "head": "the classes of a task that is not task-incremental change nothing, and an honest run with these classes gives the same",
     "scenario": "class- and domain-incremental are learned and counted alike, and an honest run gives the same",
