@@ -144,7 +144,8 @@ def check_finite(x: Any) -> None:
     """Refuse NaN and infinite values."""
     for block, _ in blocks_of(x, x):
         values = block if isinstance(block, Tensor) else torch.from_numpy(np.array(block))
-        if not (values.sum().isfinite() or values.isfinite().all()):  # a sum of finite values may be infinite
+        # a sum of finite values may be infinite
+        if values.is_floating_point() and not (values.sum().isfinite() or values.isfinite().all()):
             raise UserError("x contains NaN or infinite values; clean the data first.")
 
 
