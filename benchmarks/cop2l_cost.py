@@ -36,9 +36,9 @@ def tasks_of(name):
     from cop2l.features import load_stream
 
     try:
-        return (
-            list(load_stream("mnist", download=False))[:2] if name == "mlp" else list(load_stream(FEATURES))
-        )
+        if name == "mlp":
+            return list(load_stream("mnist", download=False))[:2]
+        return list(load_stream(FEATURES))
     except UserError:
         return None
 

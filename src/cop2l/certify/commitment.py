@@ -54,7 +54,8 @@ def read_commitment(path: str | Path) -> dict[str, Any]:
     if not Path(path).exists():
         raise UserError(f"There is no commitment {path}; give the file that cop2l commit wrote.")
     try:
-        commitment_hash(content := read_json(Path(path)))  # refuses 1e999
+        content = read_json(Path(path))
+        commitment_hash(content)  # refuses 1e999
     except ValueError:
         content = None
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):

@@ -138,7 +138,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
     flags = ("json", "count_repeats", "repeats_are_draws")
     checker_options = [f"--{name.replace('_', '-')}" for name in flags if getattr(arguments, name)]
-    checker_options += ["--say"] if (terminal := sys.stderr.isatty()) else []
+    terminal = sys.stderr.isatty()
+    checker_options += ["--say"] if terminal else []
     checker_options += [] if arguments.limit is None else ["--limit", str(arguments.limit)]
     process = run_checker(
         arguments.path,

@@ -60,8 +60,9 @@ def headline(groups: Sequence[Group]) -> str:
         if any(map(result, groups)):
             return no_break(f"Nothing certified: the bound reaches 100 %{measured}")
         claims = [claim.sentence for group in groups for claim in families(group)]
-        first = f"Certified: {claims[0][0].lower()}{claims[0][1:-1]}" if claims else None
-        return no_break(first or f"Nothing certified{measured}")
+        if not claims:
+            return no_break(f"Nothing certified{measured}")
+        return no_break(f"Certified: {claims[0][0].lower()}{claims[0][1:-1]}")
     results = [group_result for group in certain if (group_result := result(group))]
     about = {group_result.about for group_result in results}
     seeds = len(certain[0].runs)
