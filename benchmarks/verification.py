@@ -62,7 +62,8 @@ def main() -> None:
         )
         configuration, *changes = name.split(",")
         rows.append({"configuration": configuration, "set": ", ".join(changes), **row})
-    record(arguments.json, "verification", vars(arguments), rows)
+    if len(rows) == len(arguments.configurations):
+        record(arguments.json, "verification", vars(arguments), rows)
 
 
 def check_in_process(arguments: list[str], **_: Any) -> "subprocess.CompletedProcess[str]":
