@@ -292,7 +292,6 @@ def test_an_option_that_was_not_typed_contradicts_nothing(data, tmp_path):
         assert verify(tmp_path / "c", source, split=split).status == "valid"
         for wrong in ({"scenario": "task-incremental"}, {"holdout": 0.5}):
             assert verify(tmp_path / "c", source, split=wrong).status == "invalid"
-    assert verify(tmp_path / "c", samples, split={"tasks": 3}).status == "invalid"
 
 
 def test_the_scenario_of_the_certificate_is_that_of_the_cut(certificate, data):

@@ -279,14 +279,14 @@ def test_a_model_of_ours_with_a_forward_pass_of_the_users():
 
 
 class Says(nn.Module):
-    """Its logits are its inputs."""
+    """Its logits are its inputs, in the same memory each time."""
 
     def __init__(self):
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(1))
+        self.scale, self.memory = nn.Parameter(torch.ones(1)), torch.empty(0)
 
     def forward(self, x):
-        return x
+        return self.memory.resize_(x.shape).copy_(x)
 
 
 def test_only_a_strictly_largest_logit_is_correct():

@@ -74,7 +74,7 @@ def input_blocks(model: nn.Module, x: Any, size: int | None = None) -> Iterator[
     for start in range(0, len(x), size):
         rows = model_input(model, tensor(x[start : start + size]))
         if not (is_builtin and len(rows) == size) or rows.data_ptr() % 64 or not row_major(rows):
-            if memory is None or not is_builtin:  # what such a model returns may be its input
+            if memory is None:
                 memory = rows.new_empty((size, *rows.shape[1:]))
             rows = pad_rows(rows, size, memory)
         yield rows if is_builtin else rows.detach()  # the model may reshape its input
@@ -131,8 +131,10 @@ class Pool:
             )
             for label_index in self._label_index:
                 start, end, number = end, end + len(label_index), -(-len(label_index) // self._size)
-                # classes along the first dimension, where a softmax over few of them is much faster
-                logits = torch.cat([self._model(rows).t() for rows in itertools.islice(blocks, number)], 1)
+                # copies, as a model may return the same memory again; classes along the first dimension, where a softmax over
+                # few of them is much faster
+                parts = [self._model(rows).t().clone() for rows in itertools.islice(blocks, number)]
+                logits = torch.cat(parts, 1)
                 if self._masked is not None:
                     logits[:, : end - start].masked_fill_(self._masked[start:end].t(), -torch.inf)
                 log_likelihood = torch.log_softmax(logits, 0).view(-1).index_select(0, label_index)
