@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from torch import Tensor
 
-from cop2l.certify.fast import FastLearner
-from cop2l.certify.scoring import misclassified
 from cop2l.errors import Advice
-from cop2l.kernel.exact import Examples, certified_rows, join
+from cop2l.kernel.exact import Examples, certified_rows, join, score
+from cop2l.kernel.learning import ReferenceLearner
 from cop2l.kernel.samples import ROWS
 
 HIGH = 0.25
@@ -38,7 +37,7 @@ def one_class(task: int, head: Sequence[int], y: Tensor, scenario: str) -> Itera
         )
 
 
-def underfitting(engine: FastLearner, S: Examples) -> Iterator[str]:
+def underfitting(engine: ReferenceLearner, S: Examples) -> Iterator[str]:
     """Warn of many errors on the examples of the newest task, or on those that were replayed.
 
     Picks are the examples that the model finds hardest, so that many errors on them alone are no sign of underfitting. Without
@@ -55,7 +54,7 @@ def underfitting(engine: FastLearner, S: Examples) -> Iterator[str]:
     for name, part in parts.items():
         if part is None or len(part) < ENOUGH:
             continue
-        share = misclassified(engine.model, part, engine.masked_classes).mean()
+        share = score(engine.model, part, engine.masked_classes)[1].mean()
         if share > HIGH:
             advice = "and prior_lr, more prior_epochs" if options.prior else "or more epochs"
             advice += ", adam as the optimiser" * (options.optimiser != "adam")

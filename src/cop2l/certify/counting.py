@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from cop2l.certify import advice, ranks
-from cop2l.certify.fast import FastLearner
+from cop2l.certify import advice
 from cop2l.certify.repeats import count_copies
-from cop2l.certify.scoring import ErrorCount, input_blocks, misclassified, scoring_mode
+from cop2l.certify.scoring import input_blocks, scoring_mode
 from cop2l.certify.validation import Data, not_learned_from, task_blocks
 from cop2l.errors import UserError
-from cop2l.kernel.exact import Examples, certified_rows, exact_arithmetic, threshold
-from cop2l.kernel.learning import Sets
+from cop2l.kernel.exact import Examples, certified_rows, exact_arithmetic, score, threshold
+from cop2l.kernel.learning import ReferenceLearner, Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import fingerprint, numbers
 from cop2l.randomness import marks
@@ -24,15 +23,14 @@ if TYPE_CHECKING:
 
 
 def claim_columns(
-    engine: FastLearner, S: Examples, group_numbers: np.ndarray | None
+    engine: ReferenceLearner, S: Examples, group_numbers: np.ndarray | None
 ) -> dict[str, np.ndarray]:
     """The columns that the claims of a learner need of the task that it has just learned."""
     columns = {} if group_numbers is None else {"groups": group_numbers}
     if "classes" in engine.options.claim:
         columns["labels"] = S.y.cpu().numpy()
     if "forgetting" in engine.options.claim:
-        count = misclassified if engine.ranks is None else engine.ranks.misclassified
-        columns["wrong"] = count(engine.model, S, engine.masked_classes)
+        columns["wrong"] = score(engine.model, S, engine.masked_classes)[1]
     return columns
 
 
@@ -112,19 +110,12 @@ def _misclassified_rows(
     engine, sets, options = learner.engine, learner.engine.sets, learner.options
     errors, repeated = ([np.zeros(rows, bool) for rows, _ in engine.sizes] for _ in range(2))
     keys = dict[int, np.ndarray]()
-    if engine.ranks is not None:
-        engine.ranks.check_agreement(learner, {"data": sorted(data)})
     with exact_arithmetic(learner.state.threads):
-        model = learner.model, engine.masked_classes
-        count = ErrorCount(*model) if engine.ranks is None else ranks.ErrorCount(engine.ranks, *model)
         for task, (mask, buffer) in enumerate(zip(errors, engine.buffer, strict=True), 1):
             if task in data:
-                keys[task] = _count_task(learner, task, data[task], mask, count)
+                keys[task] = _count_task(learner, task, data[task], mask)
             elif options.uses_marks:
-                count.add(buffer, mask, buffer.row)
-        count.finish()
-        if engine.ranks is not None:
-            engine.ranks.union(errors)
+                mask[buffer.row] = score(learner.model, buffer, engine.masked_classes)[1]
     if not declared_draws(learner.state.data, learner.state.repeats):
         used = {task: used_rows(len(rows), task, options, sets[task - 1]) for task, rows in keys.items()}
         for task, mask in repeated_rows(keys, used).items():
@@ -132,7 +123,7 @@ def _misclassified_rows(
     return errors, repeated
 
 
-def _count_task(learner: "CoP2L", task: int, data: Data, errors: np.ndarray, count: ErrorCount) -> np.ndarray:
+def _count_task(learner: "CoP2L", task: int, data: Data, errors: np.ndarray) -> np.ndarray:
     """Mark the errors of a task, whose data must be what it was learned from; the answer numbers of its rows."""
     model, state, keys, start = learner.model, learner.state, [np.empty(0, np.uint64)], 0
     draws = declared_draws(state.data, state.repeats)
@@ -143,7 +134,7 @@ def _count_task(learner: "CoP2L", task: int, data: Data, errors: np.ndarray, cou
         for x, y in task_blocks(data, task, len(errors), buffer, head, state.columns):
             tasks = np.full(len(y), task)  # also in place of rows and marks, which do not count
             part = Examples(x, y.to(next(model.parameters()).device), tasks, tasks, tasks)
-            count.add(part, errors, slice(start, start + len(y)))
+            errors[start : start + len(y)] = score(model, part, learner.engine.masked_classes)[1]
             start += len(y)
             if not draws:
                 keys.append(answer_numbers(model, part.x))

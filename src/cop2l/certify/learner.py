@@ -12,7 +12,6 @@ from cop2l.certify.bounding import statements as all_statements
 from cop2l.certify.bounding import void_statements
 from cop2l.certify.certificate import Certificate, content_of
 from cop2l.certify.commitment import commitment
-from cop2l.certify.fast import FastLearner
 from cop2l.certify.inputs import by_name, check_finite, features, inputs, labelled, wrong_shape
 from cop2l.certify.presets import Choice, OptionValues
 from cop2l.certify.presets import options as choose_options
@@ -31,7 +30,7 @@ from cop2l.console import Progress, progress_display
 from cop2l.errors import UserError, unknown
 from cop2l.kernel.building import description_of
 from cop2l.kernel.exact import Examples, check_alone, digest, exact_arithmetic, head_masks, machine, sample
-from cop2l.kernel.learning import set_tensors
+from cop2l.kernel.learning import ReferenceLearner, set_tensors
 from cop2l.kernel.options import PRIOR, Options
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.models import Classifier
@@ -95,7 +94,7 @@ class CoP2L:
             raise UserError(
                 "There is no prior part to scale the inputs from; give prior=0.05, say, or scale='none'."
             )
-        self.engine, theta_0 = FastLearner(model, self.options), parameters(model)
+        self.engine, theta_0 = ReferenceLearner(model, self.options), parameters(model)
         self.state = State(
             theta_0=theta_0,
             trained=trained_names(model),
@@ -186,16 +185,13 @@ class CoP2L:
         engine, state, task, seed = self.engine, self.state, self.tasks_seen + 1, self.options.seed
         parameter = next(self.model.parameters())
         data_hash = fingerprint(len(labels), blocks_of(x, labels), group_numbers)
-        if engine.ranks is None and isinstance(x, Tensor):  # ranks move their own blocks
+        if isinstance(x, Tensor):
             x = x.to(parameter.device)
         hashes = row_hashes(x, parameter, seed)
         findings = [*shared_row_findings(task, hashes, state.hashes)]
         reasons = [reason for _, reason in findings] + [*advice.one_class(task, head, labels, self.scenario)]
         copies = () if counting.declared_draws(state.data, state.repeats) else copy_warnings(task, hashes)
         advice.warn_user([*reasons, *copies])
-        if engine.ranks is not None:
-            engine.ranks.check_agreement(self, {"data": data_hash, "classes": head})
-            progress = progress if engine.ranks.is_first or callable(progress) else False
         with (
             all_or_nothing(self),
             progress_display(progress) as engine.progress,

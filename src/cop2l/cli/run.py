@@ -18,8 +18,6 @@ Your own data uses preset=default. Built-in configurations such as digits and mn
 For a short run, examples=5000 draws 5000 training examples from any stream. With preset=default on one CPU core, digits takes
 9 seconds, mnist examples=5000 takes 33 seconds, and all of mnist takes several minutes.
 
-Several processes can share one run of CoP2L, with the same bits: torchrun --standalone --nproc-per-node=2 -m cop2l run ...
-
 examples:
   cop2l run digits preset=default
   cop2l run mnist preset=default examples=5000
@@ -51,13 +49,10 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the experiment, alone or as one of the ranks that torchrun started."""
-    from cop2l.experiments import ranks
-
+    """Run the experiment."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with ranks.join_ranks() as joined:
-            return run_rank(arguments, joined)
+        return run_and_print(arguments)
     except KeyboardInterrupt:
         print(
             "Stopped; run the same command again to continue after the last finished task.", file=sys.stderr
@@ -65,11 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
         return 130
 
 
-def run_rank(arguments: argparse.Namespace, joined: Any) -> int:
-    """Run the experiment and print its results; on ranks other than the first, follow it."""
+def run_and_print(arguments: argparse.Namespace) -> int:
+    """Run the experiment and print its results."""
     from cop2l.certify import commitment
     from cop2l.console import RunView, Watcher
-    from cop2l.experiments import grid, ranks
+    from cop2l.experiments import grid
     from cop2l.experiments.records import SUMMARY
     from cop2l.experiments.run import run as experiment
     from cop2l.methods import REMARKS
@@ -79,15 +74,10 @@ def run_rank(arguments: argparse.Namespace, joined: Any) -> int:
     config = grid.single_run(grid.read_configuration(arguments.config), changes)
     committed = commitment.read_commitment(arguments.commitment) if arguments.commitment else None
     folder = Path(arguments.out or Path("runs") / config.hash)
-    if joined is not None:
-        ranks.check(config)
-        if not joined.is_first:
-            ranks.follow(config, folder, joined, committed)
-            return 0
     watchers: list[Watcher] = [RunView(sys.stderr if arguments.json else None)]
     watchers += loggers(arguments, folder)
     finished = (folder / SUMMARY).is_file()
-    summary = experiment(config, folder, watchers, committed, ranks=joined)
+    summary = experiment(config, folder, watchers, committed)
     if finished:
         print("This run is already finished; nothing was learned again.", file=sys.stderr)
     if arguments.json:

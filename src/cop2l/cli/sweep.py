@@ -53,13 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the runs, run the unfinished ones, and print those that failed."""
     from cop2l.errors import UserError
     from cop2l.experiments import grid, sweep
-    from cop2l.experiments.ranks import is_launched
     from cop2l.text import averages, count
 
-    if is_launched():
-        raise UserError(
-            "Ranks share one run; start a sweep without torchrun, or with --ray on several machines."
-        )
     if arguments.ray and "=" in arguments.ray:  # no address: argparse took the next argument
         arguments.overrides, arguments.ray = [*arguments.overrides, arguments.ray], ""
     if arguments.workers < 1:

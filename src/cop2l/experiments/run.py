@@ -1,14 +1,10 @@
 """The experiment: one visible loop over the tasks of a stream."""
 
-import gc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cop2l.certify.commitment import commitment_hash, differing_keys
-from cop2l.certify.ranks import Ranks
 from cop2l.console import Watcher, Watchers
 from cop2l.errors import UserError
 from cop2l.experiments import measure
@@ -23,7 +19,6 @@ from cop2l.experiments.learners import (
     resolved_config,
     run_commitment,
 )
-from cop2l.experiments.ranks import FINISHED, send_progress
 from cop2l.experiments.records import Record, as_json
 from cop2l.streams.task import Stream
 from cop2l.streams.withhold import withhold
@@ -34,22 +29,18 @@ def run(
     folder: str | Path,
     watchers: Sequence[Watcher] = (),
     commitment: dict[str, Any] | None = None,
-    *,
-    ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Learn every task; after each, evaluate on all tasks so far, certify what is due, and store. Returns the summary.
 
     A run that was stopped continues after its last finished task; a finished run is not run again. A run that differs from
-    a `commitment` made before is refused; its certificates name the hash of the commitment. If `ranks` share the work, the
-    other ranks `follow`.
+    a `commitment` made before is refused; its certificates name the hash of the commitment.
     """
     digest = None if commitment is None else commitment_hash(commitment)
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
         directory.check(config, digest)
         if (finished := directory.summary()) is not None:
-            send_progress(ranks, FINISHED)
             return finished
-        stream, learner, records = prepare(config, directory, commitment, ranks, watch.note)
+        stream, learner, records = prepare(config, directory, commitment, watch.note)
         watch.start(config, stream, [as_json(record) for record in records])
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
@@ -73,21 +64,13 @@ def prepare(
     config: Config,
     directory: RunDirectory,
     commitment: dict[str, Any] | None = None,
-    ranks: Ranks | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Stream, Any, list[Record]]:
     """The stream, the learner after its last finished task, and the records so far; config.json is written."""
-    if (
-        config.device != "cpu"
-    ):  # free what earlier runs of this process hold: CUDA graphs live in reference cycles
-        gc.collect()
-        torch.cuda.empty_cache()
     stream = load_stream(config)
     check_stream(config, stream)
     digest = None if commitment is None else commitment_hash(commitment)
     learner: Any = new_learner(config, stream, digest, say)
-    if ranks is not None:
-        learner.engine.ranks = ranks
     if commitment is not None and (
         names := differing_keys(run_commitment(config, stream, learner), commitment)
     ):
@@ -99,10 +82,8 @@ def prepare(
     settings = {**resolved_config(config, stream, learner), "commitment": digest}
     place = environment(
         device(config),
-        ranks=ranks.size if ranks else 1,
         stream=stream.description,
         model=learner.model.description,
     )
     directory.begin(settings, place, space)
-    send_progress(ranks, learner.tasks_seen)
     return stream, learner, records

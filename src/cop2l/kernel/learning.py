@@ -6,7 +6,7 @@ the same number of rows. So has every mini-batch of an update. All randomness is
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,6 +109,11 @@ class ReferenceLearner:
     sums: dict[str, Tensor] = field(default_factory=dict)
     """If tasks start with LDA, sums over all prior parts and picks so far: `count` and `sum` of each class, and `square`."""
 
+    trace: list[dict[str, Any]] = field(default_factory=list)
+    """One entry per iteration of the newest task: picked, worst_loss, errors, criterion, kept."""
+    progress: Callable[[dict[str, Any]], object] | None = None
+    """A function that gets each entry of the trace."""
+
     @property
     def task(self) -> int:
         """The number of the task that is learned next."""
@@ -167,11 +172,14 @@ class ReferenceLearner:
             scored = [score(model, part, self.masked_classes) for part in pool]
             losses = np.where(remaining, (torch.cat([loss for loss, _ in scored]) * pick_weights).cpu().numpy(), -math.inf)
             largest = float(losses.max(initial=-math.inf))  # line 3: the largest l * w
-            require(not math.isnan(largest), f"Training diverged at task {self.task}, iteration {j}: the loss is not a number.")
+            advice = f"lower lr ({options.lr}) or omega"
+            require(not math.isnan(largest), f"Training diverged at task {self.task}, iteration {j}: the loss is not a number; {advice}.")
             below_gamma = not largest >= options.gamma  # line 4: while l * w >= gamma
-            if searching and (not points or j in points or below_gamma):
-                value = criterion(options, certified, picked_of_S, int((scored[0][1] & remaining[:n]).sum()), j)
-                if value < least or options.stop == "none":
+            if searching:
+                errors = int((scored[0][1] & remaining[:n]).sum())
+                value = criterion(options, certified, picked_of_S, errors, j)
+                self.report(j, picked_of_S, largest, errors, value)
+                if (not points or j in points or below_gamma) and (value < least or options.stop == "none"):
                     best, least = j, value
                     theta = {name: part.clone() for name, part in model.state_dict().items()}
             if below_gamma or j == last:
@@ -192,9 +200,18 @@ class ReferenceLearner:
             self.update(optimiser, trained, weight, options.epochs, "update", j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
         if searching:  # lines 10-12: k <- argmin of the criterion; all state goes back to it
             model.load_state_dict(theta)
+            for event in self.trace:
+                event["kept"] = event["iteration"] == best
         K = best if searching else j
         paid_iterations = next(point for point in points or (K,) if point >= K)
         return Outcome(np.concatenate(blocks[: K + 1]), np.concatenate(blocks), paid_iterations, j)  # line 13
+
+    def report(self, iteration: int, picked: int, worst_loss: float, errors: int, value: float) -> None:
+        """Add an iteration to the trace, which begins anew at iteration 0, and report it."""
+        event = {"task": self.task, "iteration": iteration, "picked": picked, "worst_loss": worst_loss}
+        self.trace = (self.trace if iteration else []) + [event | {"errors": errors, "criterion": value}]
+        if self.progress:
+            self.progress(self.trace[-1])
 
     def learn(self, S: Examples, longest: int | None = None) -> Outcome:
         """Learn the sample of the next task: one iteration of the loop of Algorithm 4, the compression function.
