@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from cop2l.certify.learner import CoP2L
 from cop2l.console import Watcher
 from cop2l.errors import Advice
 from cop2l.experiments import grid, measure
 from cop2l.experiments.directory import RunDirectory
 from cop2l.experiments.run import run
+from cop2l.learner.cop2l import CoP2L
 from record import record
 
 PARTS = ("learn", "evaluate", "certify", "store")

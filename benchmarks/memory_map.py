@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from cop2l.learner.fast import FastLearner
 
-from cop2l.certify.fast import FastLearner
-from cop2l.certify.learner import CoP2L
-from cop2l.certify.presets import options
 from cop2l.errors import Advice
 from cop2l.kernel.exact import exact_arithmetic, sample
+from cop2l.learner.cop2l import CoP2L
+from cop2l.learner.presets import options
 from cop2l.models import build
 from record import record
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from cop2l.certify.learner import CoP2L
 from cop2l.errors import Advice
+from cop2l.learner.cop2l import CoP2L
 from cop2l.models import build
 from record import fewest_seconds, record
 

@@ -106,7 +106,7 @@ def run(job):
 
 def learner_of(work, stream, inputs, classes, scenario, device):
     """A new learner with a run's options: CoP2L, or another method."""
-    from cop2l.certify.learner import CoP2L
+    from cop2l.learner.cop2l import CoP2L
     from cop2l.methods import method
     from cop2l.models import build
 

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 
 from cop2l.audit import verify as audit
-from cop2l.certify.learner import CoP2L
 from cop2l.errors import Advice, UserError
 from cop2l.experiments import grid
 from cop2l.experiments.run import run
 from cop2l.kernel import __main__ as checker
+from cop2l.learner.cop2l import CoP2L
 from record import record
 
 DEFAULT = [

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cop2l.certify.presets import PRESETS
+from cop2l.learner.presets import PRESETS
 from cop2l.report.groups import Spread, spread
 from cop2l.report.metric import METRICS
 from cop2l.report.runs import Run

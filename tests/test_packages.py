@@ -47,9 +47,9 @@ def test_the_check_sees_imports_inside_functions_and_relative_ones(tmp_path):
     file = tmp_path / "src" / "cop2l" / "bounds" / "bad.py"
     file.parent.mkdir(parents=True)
     file.write_text(
-        "def f():\n    from cop2l import certify\n    from ..streams import load\n    import cop2l.cli.run\n"
+        "def f():\n    from cop2l import certificates\n    from ..streams import load\n    import cop2l.cli.run\n"
     )
-    assert sorted(imports(file, tmp_path)) == ["cop2l.certify", "cop2l.cli.run", "cop2l.streams"]
+    assert sorted(imports(file, tmp_path)) == ["cop2l.certificates", "cop2l.cli.run", "cop2l.streams"]
 
 
 WITHOUT_TORCH = """
@@ -71,14 +71,17 @@ def test_bounds_report_monitor_planning_console_files_and_the_names_of_streams_d
 
 
 def test_the_picture_of_the_packages_is_that_of_the_imports():
-    assert ("certify", "kernel") in edges()
+    assert ("learner", "kernel") in edges()
     assert PICTURE.read_text(encoding="utf-8") == picture(), "run: python docs/import_graph.py"
 
 
 def test_issuing_shares_no_function_with_the_checks():
     """A fault in how the checker reads counts or computes a bound must not be the issuer's too."""
     checks = {f"cop2l.kernel.{name}" for name in ("arithmetic", "counting", "verdict", "checking", "holdout")}
-    for path in sorted((PACKAGE / "certify").glob("*.py")):
+    for path in [
+        *sorted((PACKAGE / "certificates").glob("*.py")),
+        *sorted((PACKAGE / "learner").glob("*.py")),
+    ]:
         text = path.read_text(encoding="utf-8")
         assert [name for name in checks if f"from {name} import" in text] == [], path.name
         assert "import promised_statements" not in text

@@ -60,7 +60,7 @@ def test_the_memory_keeps_what_the_kernel_keeps(kind, prior, prior_memory, memor
 
 
 def test_the_usual_shares_are_those_of_the_presets():
-    from cop2l.certify.presets import options
+    from cop2l.learner.presets import options
 
     hybrid, picking = options("hybrid"), options("picking")
     assert (hybrid.prior, hybrid.prior_memory, hybrid.kind) == (0.6, 0.9, "combined")

@@ -10,13 +10,13 @@ from cop2l._version import __version__
 
 if TYPE_CHECKING:
     from cop2l.audit.verify import verify
-    from cop2l.certify.learner import CoP2L
     from cop2l.exporting import export
+    from cop2l.learner.cop2l import CoP2L
     from cop2l.monitor.monitor import Monitor
     from cop2l.planning import plan
 
 _MODULES = {
-    "CoP2L": "cop2l.certify.learner",
+    "CoP2L": "cop2l.learner.cop2l",
     "Monitor": "cop2l.monitor.monitor",
     "export": "cop2l.exporting",
     "plan": "cop2l.planning",

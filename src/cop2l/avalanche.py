@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-from cop2l.certify.certificate import Certificate
-from cop2l.certify.inputs import labelled
-from cop2l.certify.learner import CoP2L
-from cop2l.certify.scoring import outputs
+from cop2l.certificates.certificate import Certificate
 from cop2l.errors import UserError, missing_extra
+from cop2l.learner.cop2l import CoP2L
+from cop2l.learner.inputs import labelled
+from cop2l.learner.scoring import outputs
 from cop2l.streams.task import Scenario, Stream, Task
 
 try:

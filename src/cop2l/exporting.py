@@ -12,9 +12,8 @@ from safetensors.torch import save_file
 from cop2l._version import __version__
 from cop2l.audit.finding import find_certificates
 from cop2l.audit.split import samples_for
-from cop2l.certify import advice, counting
-from cop2l.certify.bounding import statements
-from cop2l.certify.program import Run, answers_alone, program, wrong_rows
+from cop2l.certificates.bounding import statements
+from cop2l.certificates.program import Run, answers_alone, program, wrong_rows
 from cop2l.errors import UserError
 from cop2l.experiments import saved_learner
 from cop2l.experiments.records import CONFIG
@@ -27,6 +26,7 @@ from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict
+from cop2l.learner import advice, counting
 from cop2l.methods import predicts_with_its_model
 from cop2l.text import Names, statement_sentence
 

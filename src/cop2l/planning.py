@@ -9,9 +9,9 @@ from typing import Any
 
 from cop2l import bounds
 from cop2l.bounds.checks import count, real
-from cop2l.certify.presets import PRESETS
 from cop2l.errors import UserError
 from cop2l.kernel.options import grid_points
+from cop2l.learner.presets import PRESETS
 from cop2l.text import confidence, exact_percent, percent
 
 LARGEST = 10**9

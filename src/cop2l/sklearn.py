@@ -8,11 +8,11 @@ from typing import Any, Self
 import numpy as np
 from torch import nn
 
-from cop2l.certify import advice
-from cop2l.certify.certificate import Certificate
-from cop2l.certify.learner import CoP2L
-from cop2l.certify.state import all_or_nothing
+from cop2l.certificates.certificate import Certificate
 from cop2l.errors import UserError, missing_extra
+from cop2l.learner import advice
+from cop2l.learner.cop2l import CoP2L
+from cop2l.learner.state import all_or_nothing
 from cop2l.models import build
 
 try:

@@ -10,7 +10,7 @@ from audit_cases import copied, forged, last_certificate, made, sentences, verif
 
 from cop2l import CoP2L
 from cop2l.audit.split import task_arrays
-from cop2l.certify.commitment import commitment_hash
+from cop2l.certificates.commitment import commitment_hash
 from cop2l.kernel.form import TEXT_FILE, Unreadable
 from cop2l.models import build
 from cop2l.streams import load
@@ -360,7 +360,7 @@ def test_copies_have_been_paid_for_or_are_a_doubt(data, tmp_path, copy, monkeypa
     verdict = verify(paid, copies)
     assert verdict.status == "valid", sentences(verdict)
     assert any("count as errors" in sentence for sentence in verdict.rows)
-    monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda *_: True)
+    monkeypatch.setattr("cop2l.learner.counting.declared_draws", lambda *_: True)
     unpaid = made(tmp_path / "unpaid", copies, repeats=True)
     verdict = verify(unpaid, copies)
     assert verdict.status == "cannot tell"

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import cop2l
 from cop2l.audit.finding import EXPORTED
-from cop2l.certify import program as programs
+from cop2l.certificates import program as programs
 from cop2l.cli import main
 from cop2l.errors import Advice, UserError
 from cop2l.experiments import saved_learner

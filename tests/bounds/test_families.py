@@ -12,7 +12,7 @@ import pytest
 from mpmath import exp, log, mpf, pi
 
 from cop2l import bounds
-from cop2l.certify.bounding import statements, void_statements
+from cop2l.certificates.bounding import statements, void_statements
 from cop2l.errors import UserError
 from cop2l.kernel.arithmetic import bound_follows
 from cop2l.kernel.options import Options

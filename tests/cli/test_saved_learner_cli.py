@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cop2l.certify.learner import CoP2L
 from cop2l.cli import main
 from cop2l.experiments import grid, learners
+from cop2l.learner.cop2l import CoP2L
 from cop2l.text import percent
 
 RUN = [

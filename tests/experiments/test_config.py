@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cop2l.certify.presets import PRESETS
 from cop2l.errors import UserError
 from cop2l.experiments import grid, options
 from cop2l.experiments.config import FIELDS, Config, typed_value
 from cop2l.kernel.options import Options
+from cop2l.learner.presets import PRESETS
 from cop2l.methods import METHODS
 from cop2l.models import build
 from cop2l.text import as_typed

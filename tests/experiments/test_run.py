@@ -10,7 +10,7 @@ import torch
 from run_files import configured, content
 
 from cop2l.bounds import anytime_log_delta, holdout_certificate
-from cop2l.certify.certificate import read_certificate
+from cop2l.certificates.certificate import read_certificate
 from cop2l.console import Watcher
 from cop2l.errors import UserError
 from cop2l.experiments import grid, learners

@@ -5,7 +5,7 @@ from family_runs import FAMILIES, GROUPS, arrays, configured, finished_run, writ
 
 import cop2l
 from cop2l import CoP2L
-from cop2l.certify.certificate import read_certificate
+from cop2l.certificates.certificate import read_certificate
 from cop2l.console import Watcher
 from cop2l.experiments.run import run as experiment
 from cop2l.files import read_lines

@@ -7,7 +7,7 @@ import re
 import pytest
 from family_runs import GROUPS, finished_run, write_data
 
-from cop2l.certify.families import Measured, claims
+from cop2l.certificates.families import Measured, claims
 from cop2l.cli import main
 from cop2l.files import read_json
 from cop2l.report.runs import find_runs

@@ -8,7 +8,7 @@ from family_runs import FAMILIES, GROUPS, QUICK, arrays, configured, finished_ru
 
 import cop2l
 from cop2l import CoP2L
-from cop2l.certify.certificate import read_certificate
+from cop2l.certificates.certificate import read_certificate
 from cop2l.cli import main
 from cop2l.errors import UserError
 from cop2l.experiments import measure

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from cop2l.certify.scoring import misclassified
 from cop2l.kernel.exact import sample, score
+from cop2l.learner.scoring import misclassified
 from cop2l.models import build
 
 STATUS = Path("/proc/self/status")

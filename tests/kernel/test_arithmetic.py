@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cop2l import bounds
 from cop2l.bounds.outer import sum_below
-from cop2l.certify.bounding import statements
+from cop2l.certificates.bounding import statements
 from cop2l.kernel.arithmetic import bound_follows, percent
 from cop2l.kernel.counting import counts_and_parts
 from cop2l.kernel.exact import NO_ROWS, certified_rows

@@ -16,9 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import cop2l
-from cop2l.certify.bounding import statements
-from cop2l.certify.certificate import content_of
-from cop2l.certify.learner import CoP2L
+from cop2l.certificates.bounding import statements
+from cop2l.certificates.certificate import content_of
 from cop2l.errors import UserError
 from cop2l.files import file_digest
 from cop2l.kernel import holdout
@@ -30,6 +29,7 @@ from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint
 from cop2l.kernel.verdict import Verdict
+from cop2l.learner.cop2l import CoP2L
 from cop2l.models import build
 from cop2l.randomness import private_randomness
 
@@ -706,15 +706,13 @@ def test_another_start(honest):
 @pytest.mark.parametrize("kind", ["preference", "combined", "kl"])
 def test_rows_that_are_copies_count_as_errors(tmp_path, kind, monkeypatch):
     """Half of each task repeats the other half; for bounds of the kind kl no theorem covers that."""
-    monkeypatch.setattr(
-        "cop2l.certify.learner.shared_row_findings", lambda *_: []
-    )  # the issuer does not look
+    monkeypatch.setattr("cop2l.learner.cop2l.shared_row_findings", lambda *_: [])  # the issuer does not look
     case = case_of("class-incremental", [26, 26], values=9, data_seed=2)
     chosen = {"buffer": "count-only" if kind == "combined" else "threshold", "kind": kind}
     folder = issued(tmp_path / "paid", case, **chosen)[0]
     verdict = check_certificates([folder], case.data, the_model(case))
     assert verdict.status == ("cannot tell" if kind == "kl" else "valid"), str(verdict)
-    monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda *_: True)
+    monkeypatch.setattr("cop2l.learner.counting.declared_draws", lambda *_: True)
     unpaid = issued(tmp_path / "unpaid", case, **chosen)[0]
     assert "Rows that the model cannot tell from another" in unverified_sentences(
         unpaid, case.data, the_model(case)
@@ -729,9 +727,7 @@ def test_rows_that_are_copies_count_as_errors(tmp_path, kind, monkeypatch):
 
 @pytest.mark.parametrize("shared", [1, 26])
 def test_rows_that_tasks_share_count_as_errors_in_both(tmp_path, shared, monkeypatch):
-    monkeypatch.setattr(
-        "cop2l.certify.learner.shared_row_findings", lambda *_: []
-    )  # the issuer does not look
+    monkeypatch.setattr("cop2l.learner.cop2l.shared_row_findings", lambda *_: [])  # the issuer does not look
     whole = case_of("domain-incremental", [26, 26], values=9, data_seed=5, copies=False)
     whole.x[1][:shared] = whole.x[0][:shared]
     verdict = check_certificates([issued(tmp_path, whole)[0]], whole.data, the_model(whole))

@@ -21,16 +21,16 @@ from certify_cases import (
     same_bits,
     standing,
 )
+from cop2l.learner.fast import FastLearner
 from torch import nn
 
-from cop2l.certify.fast import FastLearner
-from cop2l.certify.inputs import inputs
-from cop2l.certify.scoring import Pool
 from cop2l.errors import UserError
 from cop2l.features import load_stream
 from cop2l.kernel.exact import exact_arithmetic, join, score
 from cop2l.kernel.learning import ReferenceLearner
 from cop2l.kernel.options import Refusal
+from cop2l.learner.inputs import inputs
+from cop2l.learner.scoring import Pool
 from cop2l.models import build
 from cop2l.randomness import private_randomness
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cop2l import Monitor
-from cop2l.certify.certificate import Certificate, read_certificate
+from cop2l.certificates.certificate import Certificate, read_certificate
 from cop2l.errors import UserError
 from cop2l.files import Lock
 from cop2l.kernel.options import Options

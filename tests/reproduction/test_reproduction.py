@@ -242,7 +242,7 @@ def test_no_torch(root, tmp_path):
 
 def test_only_public_names_of_the_report_are_used():
     allowed = ("cop2l.report", "cop2l.files", "cop2l.errors", "cop2l.metrics")
-    allowed += ("cop2l.certify.presets", "cop2l.experiments.records")
+    allowed += ("cop2l.learner.presets", "cop2l.experiments.records")
     text = {"cop2l.text.P_VALUE", "cop2l.text.count", "cop2l.text.percent", "cop2l.text.rounded_text"}
     names = set()
     for path in sorted((ROOT / "reproduction").glob("*.py")):

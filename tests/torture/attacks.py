@@ -253,8 +253,8 @@ def multiples_of_rows(folder: Path) -> Attempt:
 def batch_mean(folder: Path) -> Attempt:
     import attack_models
 
-    from cop2l.certify.holdout import issue_holdout
     from cop2l.kernel.options import Options
+    from cop2l.learner.holdout import issue_holdout
     from cop2l.methods import method
     from cop2l.randomness import marks
 

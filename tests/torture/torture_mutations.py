@@ -20,12 +20,12 @@ import torch
 from torch.nn.functional import cross_entropy
 from torture_bases import Base, Certificate
 
-from cop2l.certify.bounding import statements
-from cop2l.certify.state import load_parameters
+from cop2l.certificates.bounding import statements
 from cop2l.kernel.exact import digest, model_input
 from cop2l.kernel.form import SCENARIOS, canonical_json
 from cop2l.kernel.options import Options, Refusal, UserError
 from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.learner.state import load_parameters
 
 Draw = random.Random
 

@@ -28,12 +28,12 @@ from whole_runs import (
     world_of,
 )
 
-from cop2l.certify import bounding
-from cop2l.certify.learner import CoP2L
-from cop2l.certify.program import answers_alone, wrong_rows
+from cop2l.certificates import bounding
+from cop2l.certificates.program import answers_alone, wrong_rows
 from cop2l.exporting import recount_errors
 from cop2l.kernel.counting import counts_and_parts
 from cop2l.kernel.learning import SET_NAMES, Sets
+from cop2l.learner.cop2l import CoP2L
 
 CLAIMED = {"claim": ("tasks", "average", "classes", "groups"), "groups": GROUPS}
 """The families that can be claimed of programs."""

@@ -32,7 +32,7 @@ from whole_runs import (
     sharp_rate,
 )
 
-from cop2l.certify import learner
+from cop2l.learner import cop2l as learner
 
 EVERY = 8
 """All families are claimed in one of so many settings."""

@@ -12,10 +12,10 @@ from scipy.stats import beta, binom
 from torch import nn
 
 from cop2l.bounds import holdout_certificate
-from cop2l.certify.bounding import bound_of, log_delta
-from cop2l.certify.holdout import issue_holdout
-from cop2l.certify.learner import CoP2L
+from cop2l.certificates.bounding import bound_of, log_delta
 from cop2l.kernel.options import Options
+from cop2l.learner.cop2l import CoP2L
+from cop2l.learner.holdout import issue_holdout
 from cop2l.methods import method
 from cop2l.models import build
 from cop2l.randomness import marks

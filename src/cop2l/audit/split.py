@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from cop2l.audit.flags import NOT_SPLIT, in_flags
-from cop2l.certify.inputs import features
 from cop2l.errors import UserError
 from cop2l.experiments.learners import names_of
 from cop2l.features import load_stream
@@ -17,6 +16,7 @@ from cop2l.kernel.checking import check_samples
 from cop2l.kernel.form import Unreadable, canonical_json
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict, quoted
+from cop2l.learner.inputs import features
 from cop2l.streams.encoding import TEXT_SIZE
 from cop2l.streams.files import stored_arrays
 from cop2l.streams.own import FOUND_IN_DATA, TEST_SHARE

@@ -14,8 +14,8 @@ from typing import Any
 from cop2l.audit.finding import find_certificates, is_export
 from cop2l.audit.flags import verify_command
 from cop2l.audit.split import SPLIT_NOT_STANDARD, LoadedData, samples_for
-from cop2l.certify import notebook
-from cop2l.certify.commitment import commitment_hash, read_commitment
+from cop2l.certificates import notebook
+from cop2l.certificates.commitment import commitment_hash, read_commitment
 from cop2l.errors import UserError, printable_text
 from cop2l.experiments.records import SUMMARY
 from cop2l.kernel import arrays

@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
 
 def commit(arguments: argparse.Namespace) -> None:
     """Write the commitment and print its hash."""
-    from cop2l.certify.commitment import commitment_hash
+    from cop2l.certificates.commitment import commitment_hash
     from cop2l.experiments import grid
     from cop2l.experiments.learners import load_stream, new_learner, run_commitment
     from cop2l.files import write_text

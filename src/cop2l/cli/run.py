@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_and_print(arguments: argparse.Namespace) -> int:
     """Run the experiment and print its results."""
-    from cop2l.certify import commitment
+    from cop2l.certificates import commitment
     from cop2l.console import RunView, Watcher
     from cop2l.experiments import grid
     from cop2l.experiments.records import SUMMARY

@@ -161,7 +161,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
 def run_show(arguments: argparse.Namespace) -> None:
     """Print a certificate."""
     from cop2l.audit.finding import find_certificates
-    from cop2l.certify.certificate import read_certificate
+    from cop2l.certificates.certificate import read_certificate
     from cop2l.experiments.records import SUMMARY, read_summary
     from cop2l.kernel import form
     from cop2l.kernel.verdict import Verdict

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from cop2l.certify.certificate import Certificate, read_certificate
-from cop2l.certify.commitment import differing_keys
+from cop2l.certificates.certificate import Certificate, read_certificate
+from cop2l.certificates.commitment import differing_keys
 from cop2l.errors import UserError
 from cop2l.experiments.config import Config
 from cop2l.experiments.grid import flatten

@@ -20,7 +20,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_origin
 
-from cop2l.certify.presets import PRESETS, Choice
 from cop2l.errors import UserError, unknown
 from cop2l.experiments import options
 from cop2l.experiments.config import (
@@ -33,6 +32,7 @@ from cop2l.experiments.config import (
     parse_untyped,
     typed_value,
 )
+from cop2l.learner.presets import PRESETS, Choice
 from cop2l.methods import METHODS, method
 from cop2l.models import MODELS
 from cop2l.plugins import installed_names

@@ -8,9 +8,7 @@ import numpy as np
 import torch
 
 from cop2l import features, methods, models
-from cop2l.certify import presets
-from cop2l.certify.commitment import commitment
-from cop2l.certify.prior import prior_part, prior_scale
+from cop2l.certificates.commitment import commitment
 from cop2l.errors import UserError
 from cop2l.experiments import options
 from cop2l.experiments.config import Config
@@ -18,6 +16,8 @@ from cop2l.experiments.options import CERTIFIES_ITSELF
 from cop2l.kernel.building import DEFAULT_PRIOR_SHARE
 from cop2l.kernel.options import PRIOR
 from cop2l.kernel.options import Options as KernelOptions
+from cop2l.learner import presets
+from cop2l.learner.prior import prior_part, prior_scale
 from cop2l.methods.base import Method
 from cop2l.streams.task import Stream
 from cop2l.streams.withhold import withhold

@@ -14,18 +14,18 @@ import torch
 
 from cop2l import metrics
 from cop2l.bounds import holdout_certificate
-from cop2l.certify import advice
-from cop2l.certify.bounding import log_delta
-from cop2l.certify.certificate import Certificate
-from cop2l.certify.counting import declared_draws
-from cop2l.certify.families import claim_sentences
-from cop2l.certify.holdout import issue_holdout
-from cop2l.certify.repeats import copy_warnings, row_hashes, withheld_row_findings
+from cop2l.certificates.bounding import log_delta
+from cop2l.certificates.certificate import Certificate
+from cop2l.certificates.families import claim_sentences
 from cop2l.experiments.config import Config
 from cop2l.experiments.learners import claimed_kind, device, names_of, recipe, settings_of
 from cop2l.experiments.options import holdout_options
 from cop2l.experiments.records import COUNTS, Record, Summary, TaskRow, Withheld, as_json
 from cop2l.kernel.samples import blocks_of
+from cop2l.learner import advice
+from cop2l.learner.counting import declared_draws
+from cop2l.learner.holdout import issue_holdout
+from cop2l.learner.repeats import copy_warnings, row_hashes, withheld_row_findings
 from cop2l.methods.base import Method
 from cop2l.streams.task import Stream, Task
 from cop2l.streams.withhold import withhold, withhold_groups

@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from cop2l import methods
-from cop2l.certify import presets
 from cop2l.errors import UserError, unknown
 from cop2l.experiments.config import FIELDS, Config, as_type
 from cop2l.kernel.options import PRIOR
 from cop2l.kernel.options import Options as KernelOptions
+from cop2l.learner import presets
 
 CERTIFIES_ITSELF = "cop2l"
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cop2l.certify.commitment import commitment_hash, differing_keys
+from cop2l.certificates.commitment import commitment_hash, differing_keys
 from cop2l.console import Watcher, Watchers
 from cop2l.errors import UserError
 from cop2l.experiments import measure

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cop2l.certify.program import load_program
-from cop2l.certify.saved import SAVED_COP2L
+from cop2l.certificates.program import load_program
 from cop2l.errors import UserError
 from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.records import ENVIRONMENT, RECORDS
 from cop2l.files import last_complete, read_json, recover, replace_folder, write_array, write_json, write_text
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS
 from cop2l.kernel.form import read_content
+from cop2l.learner.saved import SAVED_COP2L
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD, Learner, Method, read_state
 from cop2l.streams.files import examples

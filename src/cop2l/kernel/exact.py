@@ -29,7 +29,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 Rows = np.ndarray
 NO_ROWS: Rows = np.empty(0, np.int64)
-BITS = 3
+BITS = 4
 """The version of the learned bits: it grows when `learning` gives other bits."""
 
 # ---- exact arithmetic

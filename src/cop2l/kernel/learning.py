@@ -6,7 +6,7 @@ the same number of rows. So has every mini-batch of an update. All randomness is
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,37 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cop2l.kernel.exact import NO_ROWS, Examples, Rows, block_rows, certified_rows, gather, join, model_input, score, threshold
+from cop2l.kernel.exact import NO_ROWS, Examples, Rows, block_rows, certified_rows, gather, join, score, threshold
 from cop2l.kernel.options import Options, require
-from cop2l.randomness import generator, marks, private_randomness
-
-
-class Optimiser:
-    """Plain SGD, SGD with momentum 0.9, or Adam (0.9, 0.999, 1e-8); every task begins with a new one."""
-
-    def __init__(self, model: nn.Module, options: Options, lr: float | None = None) -> None:
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.kind, self.lr, self.steps = options.optimiser, lr or options.lr, 0
-        self.first, self.second = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
-        self._values = [p.detach() for p in self.parameters]  # these share memory with the parameters
-
-    def descend(self, gradients: tuple[Tensor, ...]) -> None:
-        """One step down these gradients, each operation on all parameters at once."""
-        self.steps += 1
-        if self.kind == "sgd":
-            torch._foreach_add_(self._values, gradients, alpha=-self.lr)
-        elif self.kind == "momentum":
-            torch._foreach_mul_(self.first, 0.9)
-            torch._foreach_add_(self.first, gradients)
-            torch._foreach_add_(self._values, self.first, alpha=-self.lr)
-        else:
-            torch._foreach_lerp_(self.first, gradients, 0.1)
-            torch._foreach_mul_(self.second, 0.999)
-            torch._foreach_addcmul_(self.second, gradients, gradients, 0.001)
-            scale = torch._foreach_sqrt(self.second)
-            torch._foreach_div_(scale, math.sqrt(1 - 0.999**self.steps))
-            torch._foreach_add_(scale, 1e-8)
-            torch._foreach_addcdiv_(self._values, self.first, scale, -self.lr / (1 - 0.9**self.steps))
+from cop2l.kernel.training import Optimiser, train
+from cop2l.randomness import marks
 
 
 @dataclass(frozen=True)
@@ -89,6 +62,42 @@ def set_tensors(sets: Sequence[Sets]) -> dict[str, Tensor]:
     return {f"{t}/{name}": torch.from_numpy(rows.copy()) for t, name, rows in pairs}
 
 
+class Pool:
+    """S* = S u B*, and what was picked from it. Positions count S first, then B.
+
+    With `joined`, S and B are one part: a rerun then scores fewer blocks, but cannot count the errors of S.
+    """
+
+    def __init__(self, S: Examples, B: Examples | None, candidates: np.ndarray, options: Options, joined: bool) -> None:
+        parts = [S] if B is None else [S, B]
+        self.n, self.k = len(S), options.k
+        self.parts = [join(parts) or S] if joined else parts
+        self.mark = np.concatenate([part.mark for part in parts])
+        self.weight, self._pick_weight = (
+            np.repeat([1.0, w], [self.n, len(self.mark) - self.n]) for w in (options.omega, options.pick_omega or options.omega)
+        )
+        self.remaining = np.concatenate([candidates, np.ones(len(self.mark) - self.n, bool)])
+        self.certified, self.picked_of_S = int(candidates.sum()), 0
+        self.blocks = [NO_ROWS]
+
+    def weighted_losses(self, scores: Sequence[tuple[Tensor, np.ndarray]]) -> tuple[np.ndarray, int]:
+        """Weight * loss of every example, minus infinity for those that cannot be picked, and the number of errors of S."""
+        losses = torch.cat([loss for loss, _ in scores])
+        weighted = (losses * torch.from_numpy(self._pick_weight).to(losses)).cpu().numpy()
+        errors = scores[0][1][: self.n] & self.remaining[: self.n]
+        return np.where(self.remaining, weighted, -math.inf), int(errors.sum())
+
+    def pick(self, losses: np.ndarray) -> Rows:
+        """Take the k largest losses out of the pool; of equal ones, the smaller marks."""
+        kth_largest = torch.topk(torch.from_numpy(losses), min(self.k, len(losses))).values[-1].item()
+        largest = np.flatnonzero(self.remaining & (losses >= kth_largest))
+        block = largest[np.lexsort((self.mark[largest], -losses[largest]))[: self.k]]
+        self.remaining[block] = False
+        self.picked_of_S += int((block < self.n).sum())
+        self.blocks.append(block)
+        return block
+
+
 @dataclass
 class ReferenceLearner:
     """CoP2L. theta is in the model; the fields hold the other state that goes from task to task."""
@@ -109,39 +118,22 @@ class ReferenceLearner:
     sums: dict[str, Tensor] = field(default_factory=dict)
     """If tasks start with LDA, sums over all prior parts and picks so far: `count` and `sum` of each class, and `square`."""
 
-    trace: list[dict[str, Any]] = field(default_factory=list)
-    """One entry per iteration of the newest task: picked, worst_loss, errors, criterion, kept."""
-    progress: Callable[[dict[str, Any]], object] | None = None
-    """A function that gets each entry of the trace."""
-
     @property
     def task(self) -> int:
         """The number of the task that is learned next."""
         return len(self.sets) + 1
 
-    def update(self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, purpose: str, j: int = 0) -> None:
-        """Some epochs of mini-batches in training mode; each step goes down the mean of weight * cross-entropy.
+    def score(self, parts: Sequence[Examples]) -> list[tuple[Tensor, np.ndarray]]:
+        """The losses and the errors of each part of a pool; an engine may compute the same bits in another way."""
+        return [score(self.model, part, self.masked_classes) for part in parts]
 
-        Every mini-batch has `batch` rows. A smaller one is filled up with its own rows, from the first on, at weight zero, so
-        that batch normalisation sees rows of the training set only. A single mini-batch is not shuffled.
-        """
-        n, size, seed, device = len(trained), self.options.batch, self.options.seed, next(self.model.parameters()).device
-        hidden = None if self.masked_classes is None else self.masked_classes[torch.from_numpy(trained.task).to(device)]
-        order, x = generator(seed, f"{purpose} order", self.task, j), model_input(self.model, trained.x)
-        self.model.train()
-        with private_randomness(device, seed, purpose, self.task, j):
-            for _ in range(epochs):
-                for rows in torch.split(torch.randperm(n, generator=order) if n > size else torch.arange(n), size):
-                    batch = rows[torch.arange(size) % len(rows)].to(device)
-                    factor = weight[batch] * (1 / len(rows))
-                    factor[len(rows) :] = 0
-                    logits = self.model(x.index_select(0, batch))
-                    if hidden is not None:
-                        logits = logits.masked_fill(hidden[batch], -torch.inf)
-                    losses = F.cross_entropy(logits, trained.y[batch], reduction="none")
-                    loss = torch.dot(losses, factor.to(losses.dtype))
-                    optimiser.descend(torch.autograd.grad(loss, optimiser.parameters, allow_unused=True, materialize_grads=True))
-        self.model.eval()
+    def update(self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, purpose: str, j: int = 0) -> None:
+        """Train on these examples; an engine may compute the same bits in another way."""
+        words = (self.options.seed, purpose, self.task, j)
+        train(self.model, optimiser, trained, weight, epochs, self.options.batch, words, self.masked_classes)
+
+    def observe(self, event: dict[str, Any]) -> None:
+        """Get what an iteration of a search did; `least` says that its criterion is the least so far."""
 
     def mp2l(
         self, S: Examples, B: Examples | None, candidates: np.ndarray, prior: Examples | None,
@@ -157,61 +149,45 @@ class ReferenceLearner:
         prior        examples that every update trains on beside C
         longest      more iterations than this are refused
         """
-        model, options, n, parameter = self.model, self.options, len(S), next(self.model.parameters())
-        pool = [S] if B is None else [S, B] if kept_iterations is None else [join([S, B]) or S]  # line 2: S* <- S u B*
-        mark = np.concatenate([part.mark for part in pool])
-        columns = [np.repeat([1.0, w], [n, len(mark) - n]) for w in (options.omega, options.pick_omega or options.omega)]
-        weights, pick_weights = (torch.from_numpy(column).to(parameter.device, parameter.dtype) for column in columns)
-        remaining = np.concatenate([candidates, np.ones(len(mark) - n, bool)])  # S* \ C
-        certified, last = int(candidates.sum()), options.max_iterations if kept_iterations is None else kept_iterations
-        optimiser, blocks, trained = Optimiser(model, options), [NO_ROWS], prior  # line 1: C_0 <- {}
-        factor, points, theta = self.prior_weight(prior).to(weights), options.grid_points, model.state_dict()
-        balanced = prior is not None and options.balance
-        best, j, picked_of_S, least, searching = 0, 0, 0, math.inf, kept_iterations is None
+        options, searching = self.options, kept_iterations is None
+        pool = Pool(S, B, candidates, options, joined=not searching)  # line 2: S* <- S u B*
+        last = options.max_iterations if searching else kept_iterations
+        optimiser = Optimiser(self.model, options.optimiser, options.lr)
+        trained, weight = prior, self.prior_weight(prior)  # line 1: C_0 <- {}
+        theta, best, least, j = self.model.state_dict(), 0, math.inf, 0
         while True:
-            scored = [score(model, part, self.masked_classes) for part in pool]
-            losses = np.where(remaining, (torch.cat([loss for loss, _ in scored]) * pick_weights).cpu().numpy(), -math.inf)
+            losses, errors = pool.weighted_losses(self.score(pool.parts))
             largest = float(losses.max(initial=-math.inf))  # line 3: the largest l * w
-            advice = f"lower lr ({options.lr}) or omega"
-            require(not math.isnan(largest), f"Training diverged at task {self.task}, iteration {j}: the loss is not a number; {advice}.")
+            diverged = f"Training diverged at task {self.task}, iteration {j}: the loss is not a number"
+            require(not math.isnan(largest), f"{diverged}; lower lr ({options.lr}) or omega.")
             below_gamma = not largest >= options.gamma  # line 4: while l * w >= gamma
             if searching:
-                errors = int((scored[0][1] & remaining[:n]).sum())
-                value = criterion(options, certified, picked_of_S, errors, j)
-                self.report(j, picked_of_S, largest, errors, value)
-                if (not points or j in points or below_gamma) and (value < least or options.stop == "none"):
+                value = criterion(options, pool.certified, pool.picked_of_S, errors, j)
+                on_grid = not options.grid_points or j in options.grid_points or below_gamma
+                is_least = on_grid and (value < least or options.stop == "none")
+                if is_least:
                     best, least = j, value
-                    theta = {name: part.clone() for name, part in model.state_dict().items()}
+                    theta = {name: part.clone() for name, part in self.model.state_dict().items()}
+                event = {"task": self.task, "iteration": j, "picked": pool.picked_of_S, "worst_loss": largest}
+                self.observe({**event, "errors": errors, "criterion": value, "least": is_least})
             if below_gamma or j == last:
                 break
-            if searching and options.stop != "none" and criterion(options, certified, picked_of_S, 0, j + 1) >= least:
+            if searching and options.stop != "none" and criterion(options, pool.certified, pool.picked_of_S, 0, j + 1) >= least:
                 break  # the picks alone cost too much: no later iteration has a smaller criterion
             require(j != longest, f"Task {self.task} does not stop after {j} iterations, as the certificate states.")
-            kth_largest = torch.topk(torch.from_numpy(losses), min(options.k, len(losses))).values[-1].item()
-            pickable = np.flatnonzero(remaining & (losses >= kth_largest))
-            picked = pickable[np.lexsort((mark[pickable], -losses[pickable]))[: options.k]]
-            remaining[picked], picked_of_S = False, picked_of_S + int((picked < n).sum())
-            blocks.append(picked)  # line 6: C_k <- C_{k-1} u {...}
-            trained = join([trained, gather(S, B, picked)])
+            block = pool.pick(losses)
+            trained = join([trained, gather(S, B, block)])  # line 6: C_k <- C_{k-1} u {...}
             assert trained is not None
-            factor = torch.cat([factor, weights[torch.from_numpy(picked).to(parameter.device)]])
-            weight = class_balanced_weights(trained.y).to(parameter.dtype) if balanced else factor
+            weight = torch.cat([weight, torch.from_numpy(pool.weight[block]).to(weight)])
+            balanced = prior is not None and options.balance
+            weights = class_balanced_weights(trained.y) if balanced else weight
             j += 1
-            self.update(optimiser, trained, weight, options.epochs, "update", j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
+            self.update(optimiser, trained, weights, options.epochs, "update", j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
         if searching:  # lines 10-12: k <- argmin of the criterion; all state goes back to it
-            model.load_state_dict(theta)
-            for event in self.trace:
-                event["kept"] = event["iteration"] == best
+            self.model.load_state_dict(theta)
         K = best if searching else j
-        paid_iterations = next(point for point in points or (K,) if point >= K)
-        return Outcome(np.concatenate(blocks[: K + 1]), np.concatenate(blocks), paid_iterations, j)  # line 13
-
-    def report(self, iteration: int, picked: int, worst_loss: float, errors: int, value: float) -> None:
-        """Add an iteration to the trace, which begins anew at iteration 0, and report it."""
-        event = {"task": self.task, "iteration": iteration, "picked": picked, "worst_loss": worst_loss}
-        self.trace = (self.trace if iteration else []) + [event | {"errors": errors, "criterion": value}]
-        if self.progress:
-            self.progress(self.trace[-1])
+        paid_iterations = next(point for point in options.grid_points or (K,) if point >= K)
+        return Outcome(np.concatenate(pool.blocks[: K + 1]), np.concatenate(pool.blocks), paid_iterations, j)  # line 13
 
     def learn(self, S: Examples, longest: int | None = None) -> Outcome:
         """Learn the sample of the next task: one iteration of the loop of Algorithm 4, the compression function.
@@ -295,8 +271,8 @@ class ReferenceLearner:
             return prior if options.prior_memory else None
         if prior is not None and (epochs := options.prior_passes(rows)):
             weight = class_balanced_weights(prior.y) if options.balance else self.prior_weight(prior)
-            weight = weight.to(next(self.model.parameters()).dtype)
-            self.update(Optimiser(self.model, options, options.prior_lr), prior, weight, epochs, "prior")
+            optimiser = Optimiser(self.model, options.optimiser, options.prior_lr or options.lr)
+            self.update(optimiser, prior, weight, epochs, "prior")
         return prior
 
     def prior_weight(self, prior: Examples | None) -> Tensor:

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cop2l.certify.inputs import by_name, check_finite, features, labelled, labels, wrong_shape
-from cop2l.certify.learner import CoP2L
 from cop2l.console import Progress, progress_display
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.exact import head_masks
+from cop2l.learner.cop2l import CoP2L
+from cop2l.learner.inputs import by_name, check_finite, features, labelled, labels, wrong_shape
 from cop2l.methods.buffer import Buffer, cycle
 from cop2l.methods.sgd import SGD
 from cop2l.models import rebuild

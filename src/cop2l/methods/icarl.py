@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cop2l.certify.inputs import features
 from cop2l.errors import UserError
+from cop2l.learner.inputs import features
 from cop2l.methods.base import CommonOptions, Learner
 from cop2l.methods.buffer import Buffer
 from cop2l.methods.representation import Representation

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from cop2l.audit.finding import find_certificates
 from cop2l.bounds.checks import real
-from cop2l.certify.certificate import Certificate, read_certificate
+from cop2l.certificates.certificate import Certificate, read_certificate
 from cop2l.errors import UserError, unknown
 from cop2l.files import DamagedError, Lock, json_digest, read_json, write_json
 from cop2l.kernel.options import Family

@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from cop2l.bounds import clopper_pearson
-from cop2l.certify.families import Claim, Measured, claims
+from cop2l.certificates.families import Claim, Measured, claims
 from cop2l.report.groups import Group
 from cop2l.report.metric import METRICS, bounds_of, test_errors
 from cop2l.report.runs import Run

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cop2l.certify.certificate import Certificate, read_certificate
+from cop2l.certificates.certificate import Certificate, read_certificate
 from cop2l.errors import UserError
 from cop2l.experiments.records import (
     AFTER,

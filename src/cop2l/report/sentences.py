@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from cop2l import text
-from cop2l.certify.bounding import statements
+from cop2l.certificates.bounding import statements
 from cop2l.report.certified import certifying_groups, families, result, task_rows
 from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group, not_valid

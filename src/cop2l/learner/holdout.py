@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from cop2l.certify import counting
-from cop2l.certify.bounding import statements as all_statements
-from cop2l.certify.bounding import void_statements
-from cop2l.certify.certificate import Certificate, content_of
-from cop2l.certify.repeats import MOST_REASONS
+from cop2l.certificates.bounding import statements as all_statements
+from cop2l.certificates.bounding import void_statements
+from cop2l.certificates.certificate import Certificate, content_of
 from cop2l.errors import UserError
 from cop2l.files import file_digest
 from cop2l.kernel.exact import exact_arithmetic, machine
@@ -21,6 +19,8 @@ from cop2l.kernel.form import HOLDOUT_FILES
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint, numbers
+from cop2l.learner import counting
+from cop2l.learner.repeats import MOST_REASONS
 
 Samples = Mapping[int, tuple[Any, ...]]
 """For each task (x, y), or (x, y, groups)."""

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify.inputs import (
+from cop2l.errors import UserError
+from cop2l.kernel.exact import tensor
+from cop2l.learner.inputs import (
     blocks,
     by_name,
     check_finite,
@@ -19,14 +21,12 @@ from cop2l.certify.inputs import (
     short_reason,
     wrong_shape,
 )
-from cop2l.certify.scoring import input_blocks, scoring_mode
-from cop2l.certify.state import check_unchanged, trained_names
-from cop2l.errors import UserError
-from cop2l.kernel.exact import tensor
+from cop2l.learner.scoring import input_blocks, scoring_mode
+from cop2l.learner.state import check_unchanged, trained_names
 from cop2l.models import Classifier
 
 if TYPE_CHECKING:
-    from cop2l.certify.learner import CoP2L
+    from cop2l.learner.cop2l import CoP2L
 
 Data = tuple[Any, Any] | Callable[[], Iterable[tuple[Any, Any]]] | Any
 """The data of a task: (x, y) as in `learn`, or x alone if it holds its labels, or a function that yields (x, y) blocks."""

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from cop2l.certify import advice
-from cop2l.certify.inputs import inputs, labels
-from cop2l.certify.state import use_model
 from cop2l.errors import UserError
 from cop2l.kernel.building import scalable
 from cop2l.kernel.exact import Examples, sample
 from cop2l.kernel.scale import MIN_ROWS, Scale, fit_scale, scale_rows
+from cop2l.learner import advice
+from cop2l.learner.inputs import inputs, labels
+from cop2l.learner.state import use_model
 from cop2l.models import MODELS
 
 if TYPE_CHECKING:
-    from cop2l.certify.learner import CoP2L
+    from cop2l.learner.cop2l import CoP2L
 
 
 def prior_part(x: Any, y: Any, share: float, seed: int) -> Examples:

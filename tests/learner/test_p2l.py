@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from certify_cases import case_of, certified, compress, model_of, options_of, parameters, same_bits
+from cop2l.learner.fast import FastLearner
 
 from cop2l.bounds import (
     anytime_log_delta,
@@ -18,9 +19,7 @@ from cop2l.bounds import (
     kl_tight_certificate,
     preference_certificate,
 )
-from cop2l.certify.bounding import bound_of, kinds_of
-from cop2l.certify.fast import FastLearner
-from cop2l.certify.scoring import top_block
+from cop2l.certificates.bounding import bound_of, kinds_of
 from cop2l.kernel.counting import counts
 from cop2l.kernel.exact import Examples, certified_rows, exact_arithmetic, sample, score, threshold
 from cop2l.kernel.learning import (
@@ -32,6 +31,7 @@ from cop2l.kernel.learning import (
     criterion,
 )
 from cop2l.kernel.options import Refusal
+from cop2l.learner.scoring import top_block
 from cop2l.randomness import marks
 
 SMALL = {"k": 3, "epochs": 2, "lr": 0.05, "batch": 4, "memory": 30}

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from cop2l.learner.fast import FastLearner
 from torch import nn
 
-from cop2l.certify.fast import FastLearner
 from cop2l.kernel.checking import _rebuild
 from cop2l.kernel.exact import certified_rows, digest, exact_arithmetic, head_masks, sample
 from cop2l.kernel.learning import ReferenceLearner, set_tensors

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from cop2l.certify import advice
-from cop2l.certify.repeats import count_copies
-from cop2l.certify.scoring import input_blocks, scoring_mode
-from cop2l.certify.validation import Data, not_learned_from, task_blocks
 from cop2l.errors import UserError
 from cop2l.kernel.exact import Examples, certified_rows, exact_arithmetic, score, threshold
 from cop2l.kernel.learning import ReferenceLearner, Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import fingerprint, numbers
+from cop2l.learner import advice
+from cop2l.learner.repeats import count_copies
+from cop2l.learner.scoring import input_blocks, scoring_mode
+from cop2l.learner.validation import Data, not_learned_from, task_blocks
 from cop2l.randomness import marks
 from cop2l.streams.loading import GENERATED
 
 if TYPE_CHECKING:
-    from cop2l.certify.learner import CoP2L
+    from cop2l.learner.cop2l import CoP2L
 
 
 def claim_columns(

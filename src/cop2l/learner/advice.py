@@ -14,8 +14,8 @@ from torch import Tensor
 
 from cop2l.errors import Advice
 from cop2l.kernel.exact import Examples, certified_rows, join, score
-from cop2l.kernel.learning import ReferenceLearner
 from cop2l.kernel.samples import ROWS
+from cop2l.learner.engine import Engine
 
 HIGH = 0.25
 """More than this share of errors on the training examples is underfitting."""
@@ -37,7 +37,7 @@ def one_class(task: int, head: Sequence[int], y: Tensor, scenario: str) -> Itera
         )
 
 
-def underfitting(engine: ReferenceLearner, S: Examples) -> Iterator[str]:
+def underfitting(engine: Engine, S: Examples) -> Iterator[str]:
     """Warn of many errors on the examples of the newest task, or on those that were replayed.
 
     Picks are the examples that the model finds hardest, so that many errors on them alone are no sign of underfitting. Without
@@ -46,7 +46,7 @@ def underfitting(engine: ReferenceLearner, S: Examples) -> Iterator[str]:
     task, options = len(engine.sets), engine.options
     prior_rows = np.flatnonzero(~certified_rows(len(S), task, options))
     rows = (prior_rows if len(prior_rows) else np.arange(len(S)))[:ROWS]
-    kept = next(event for event in engine.trace if event["kept"])
+    kept = [event for event in engine.trace if event["least"]][-1]
     parts = dict[str, Examples | None]()
     if len(prior_rows) or kept["errors"] + kept["picked"] > HIGH * len(rows):
         parts[f"task {task}{' that it was trained on' * bool(len(prior_rows))}"] = S.take(rows)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from cop2l.certify.presets import PRESETS, OptionValues, options
 from cop2l.errors import UserError
 from cop2l.kernel.options import Options
+from cop2l.learner.presets import PRESETS, OptionValues, options
 
 
 def test_the_keywords_are_the_declared_options():

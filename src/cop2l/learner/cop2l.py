@@ -7,17 +7,26 @@ from typing import Any, Literal, Unpack
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify import advice, counting, notebook, prior, saved
-from cop2l.certify.bounding import statements as all_statements
-from cop2l.certify.bounding import void_statements
-from cop2l.certify.certificate import Certificate, content_of
-from cop2l.certify.commitment import commitment
-from cop2l.certify.inputs import by_name, check_finite, features, inputs, labelled, wrong_shape
-from cop2l.certify.presets import Choice, OptionValues
-from cop2l.certify.presets import options as choose_options
-from cop2l.certify.repeats import MOST_REASONS, copy_warnings, row_hashes, shared_row_findings
-from cop2l.certify.scoring import outputs
-from cop2l.certify.state import (
+from cop2l.certificates import notebook
+from cop2l.certificates.bounding import statements as all_statements
+from cop2l.certificates.bounding import void_statements
+from cop2l.certificates.certificate import Certificate, content_of
+from cop2l.certificates.commitment import commitment
+from cop2l.console import Progress, progress_display
+from cop2l.errors import UserError, unknown
+from cop2l.kernel.building import description_of
+from cop2l.kernel.exact import Examples, check_alone, digest, exact_arithmetic, head_masks, machine, sample
+from cop2l.kernel.learning import set_tensors
+from cop2l.kernel.options import PRIOR, Options
+from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.learner import advice, counting, prior, saved
+from cop2l.learner.engine import Engine
+from cop2l.learner.inputs import by_name, check_finite, features, inputs, labelled, wrong_shape
+from cop2l.learner.presets import Choice, OptionValues
+from cop2l.learner.presets import options as choose_options
+from cop2l.learner.repeats import MOST_REASONS, copy_warnings, row_hashes, shared_row_findings
+from cop2l.learner.scoring import outputs
+from cop2l.learner.state import (
     State,
     all_or_nothing,
     check_unchanged,
@@ -25,14 +34,7 @@ from cop2l.certify.state import (
     parameters,
     trained_names,
 )
-from cop2l.certify.validation import Data, check_data, check_model, check_task
-from cop2l.console import Progress, progress_display
-from cop2l.errors import UserError, unknown
-from cop2l.kernel.building import description_of
-from cop2l.kernel.exact import Examples, check_alone, digest, exact_arithmetic, head_masks, machine, sample
-from cop2l.kernel.learning import ReferenceLearner, set_tensors
-from cop2l.kernel.options import PRIOR, Options
-from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.learner.validation import Data, check_data, check_model, check_task
 from cop2l.models import Classifier
 from cop2l.streams.task import SCENARIOS
 
@@ -94,7 +96,7 @@ class CoP2L:
             raise UserError(
                 "There is no prior part to scale the inputs from; give prior=0.05, say, or scale='none'."
             )
-        self.engine, theta_0 = ReferenceLearner(model, self.options), parameters(model)
+        self.engine, theta_0 = Engine(model, self.options), parameters(model)
         self.state = State(
             theta_0=theta_0,
             trained=trained_names(model),

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify.certificate import Certificate
+from cop2l.certificates.certificate import Certificate
 from cop2l.errors import UserError
 from cop2l.kernel.exact import Examples, digest, model_input, score
 from cop2l.randomness import private_randomness
 
 if TYPE_CHECKING:
-    from cop2l.certify.learner import CoP2L
+    from cop2l.learner.cop2l import CoP2L
 
 PROBE_ROWS = 128
 """How many examples show whether a step of training can be undone."""

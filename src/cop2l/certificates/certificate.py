@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cop2l._version import __version__
-from cop2l.certify import notebook
-from cop2l.certify.bounding import bound_of, kinds_of, log_delta
-from cop2l.certify.families import all_sentences
+from cop2l.certificates import notebook
+from cop2l.certificates.bounding import bound_of, kinds_of, log_delta
+from cop2l.certificates.families import all_sentences
 from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form

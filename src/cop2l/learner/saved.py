@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certify.certificate import Certificate, read_certificate
-from cop2l.certify.state import load_parameters, parameters, use_model
+from cop2l.certificates.certificate import Certificate, read_certificate
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, last_complete, read_tensors, replace_folder, write_tensors
 from cop2l.kernel.building import scalable
 from cop2l.kernel.exact import digest, sample
 from cop2l.kernel.learning import SET_NAMES, Sets, set_tensors
 from cop2l.kernel.options import PRIOR
+from cop2l.learner.state import load_parameters, parameters, use_model
 from cop2l.models import rebuild
 
 if TYPE_CHECKING:
-    from cop2l.certify.learner import CoP2L
+    from cop2l.learner.cop2l import CoP2L
 
 FORMAT = "cop2l-learner 7"
 SAVED_COP2L = "learner.safetensors"

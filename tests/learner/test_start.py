@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 from certify_cases import case_of, compress, model_of, rebuild_theta, same_bits, standing
+from cop2l.learner.fast import FastLearner
 from torch import nn
 
 from cop2l import CoP2L
-from cop2l.certify.fast import FastLearner
 from cop2l.errors import UserError
 from cop2l.kernel.checking import check_certificates
 from cop2l.kernel.exact import certified_rows

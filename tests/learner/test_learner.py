@@ -13,11 +13,11 @@ from certify_cases import NormedMLP, case_of, model_of, parameters, same_bits, s
 from torch import nn
 
 import cop2l
-from cop2l.certify.certificate import read_certificate, table_cells
-from cop2l.certify.learner import CoP2L
-from cop2l.certify.presets import PRESETS
+from cop2l.certificates.certificate import read_certificate, table_cells
 from cop2l.errors import UserError
 from cop2l.kernel.checking import check_certificates
+from cop2l.learner.cop2l import CoP2L
+from cop2l.learner.presets import PRESETS
 
 HERE = Path(__file__).parent
 SMALL = {
@@ -159,7 +159,7 @@ CONTINUE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from test_learner import a_case, learn
-from cop2l.certify.learner import CoP2L
+from cop2l.learner.cop2l import CoP2L
 learner = CoP2L.load(sys.argv[2])
 learn(learner, a_case("task-incremental"), [2])
 learner.save(sys.argv[2])
@@ -285,7 +285,7 @@ def test_a_kill_between_learner_and_certificate_loses_nothing(tmp_path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("cop2l.certify.certificate.write_text", killed)
+        patch.setattr("cop2l.certificates.certificate.write_text", killed)
         with pytest.raises(KeyboardInterrupt):
             learner.save(tmp_path)
     loaded = CoP2L.load(tmp_path)
@@ -477,7 +477,7 @@ def test_wrong_options(bad):
 @pytest.mark.parametrize("scenario", ["class-incremental", "task-incremental"])
 def test_the_certificate_of_the_memory_needs_no_data(options, scenario, monkeypatch):
     """From memory alone: the same counts and bounds as with all the data at hand, after every task; but for repeated rows."""
-    monkeypatch.setattr("cop2l.certify.counting.declared_draws", lambda *_: True)
+    monkeypatch.setattr("cop2l.learner.counting.declared_draws", lambda *_: True)
     case = a_case(scenario, (60, 60, 60))
     without_data, with_data = (a_learner(case, **{**options, "memory": 120}) for _ in range(2))
     for t in range(1, case.tasks + 1):

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from cop2l import CoP2L, verify
-from cop2l.certify.prior import prior_part
 from cop2l.errors import Advice, UserError
 from cop2l.kernel.exact import certified_rows
 from cop2l.kernel.scale import LIMIT, fit_scale
+from cop2l.learner.prior import prior_part
 from cop2l.models import build
 
 ADAM = {

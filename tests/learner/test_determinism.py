@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from certify_cases import case_of, compress, model_of, parameters, same_bits
+from cop2l.learner.fast import FastLearner
 from torch import nn
 
-from cop2l.certify.fast import FastLearner
-from cop2l.certify.learner import CoP2L
 from cop2l.kernel.exact import exact_arithmetic
 from cop2l.kernel.learning import ReferenceLearner
+from cop2l.learner.cop2l import CoP2L
 
 SMALL = {
     "prior": 0.0,

@@ -10,9 +10,9 @@ import torch
 from certify_cases import model_of
 
 from cop2l import CoP2L, verify
-from cop2l.certify.repeats import count_shared_rows, row_hashes, shared_row_findings, withheld_row_findings
 from cop2l.cli import main
 from cop2l.errors import Advice
+from cop2l.learner.repeats import count_shared_rows, row_hashes, shared_row_findings, withheld_row_findings
 from cop2l.streams import synthetic
 from cop2l.text import refuted_tasks
 

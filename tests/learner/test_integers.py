@@ -8,14 +8,14 @@ from torch import nn
 
 import cop2l
 from cop2l import CoP2L
-from cop2l.certify import counting
-from cop2l.certify.inputs import inputs
 from cop2l.errors import UserError
 from cop2l.kernel import exact
 from cop2l.kernel.exact import exact_arithmetic, sample
 from cop2l.kernel.form import Unreadable
 from cop2l.kernel.learning import ReferenceLearner
 from cop2l.kernel.samples import blocks_of, fingerprint
+from cop2l.learner import counting
+from cop2l.learner.inputs import inputs
 from cop2l.methods import method
 from cop2l.models import build
 from cop2l.randomness import private_randomness

@@ -1,0 +1,1 @@
+"""Certificates: their statements, files, commitments and programs."""

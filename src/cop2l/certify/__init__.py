@@ -1,1 +1,0 @@
-"""Everything a certificate depends on, small enough to audit."""

@@ -1,0 +1,101 @@
+"""Training on a set of examples: mini-batches of one size, and the optimisers.
+
+The bits are a function of the examples in their order, of their weights and of the seed words: every mini-batch has the same
+number of rows, and all randomness is drawn from the words.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cop2l.kernel.exact import Examples, model_input
+from cop2l.randomness import generator, private_randomness
+
+Words = tuple[int, str, int, int]
+"""What the randomness of an update is drawn from: the seed, the purpose, the task and the iteration."""
+
+
+class Optimiser:
+    """Plain SGD, SGD with momentum 0.9, or Adam (0.9, 0.999, 1e-8), from an empty state."""
+
+    def __init__(self, model: nn.Module, kind: str, lr: float) -> None:
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.kind, self.lr = kind, lr
+        self.first, self.second = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
+        self.betas = torch.tensor([0.9, 0.999], dtype=torch.float64, device=next(model.parameters()).device)
+        self.powers = torch.ones_like(self.betas)
+        """0.9^t and 0.999^t after t steps, on the device: a recorded step must not need a number from the host."""
+        self._values = [p.detach() for p in self.parameters]  # these share memory with the parameters
+
+    @property
+    def state(self) -> list[Tensor]:
+        """What steps change beside the parameters."""
+        return [*self.first, *self.second, self.powers]
+
+    def descend(self, gradients: tuple[Tensor, ...]) -> None:
+        """One step down these gradients, each operation on all parameters at once."""
+        if self.kind == "sgd":
+            torch._foreach_add_(self._values, gradients, alpha=-self.lr)
+        elif self.kind == "momentum":
+            torch._foreach_mul_(self.first, 0.9)
+            torch._foreach_add_(self.first, gradients)
+            torch._foreach_add_(self._values, self.first, alpha=-self.lr)
+        elif self.parameters:
+            self.powers.mul_(self.betas)
+            first_scale, second_scale = (1 - self.powers).to(self._values[0].dtype).unbind()
+            torch._foreach_lerp_(self.first, gradients, 0.1)
+            torch._foreach_mul_(self.second, 0.999)
+            torch._foreach_addcmul_(self.second, gradients, gradients, 0.001)
+            root = torch._foreach_sqrt(self.second)
+            torch._foreach_div_(root, second_scale.sqrt())
+            torch._foreach_add_(root, 1e-8)
+            direction = torch._foreach_div(self.first, root)
+            torch._foreach_mul_(direction, -self.lr / first_scale)
+            torch._foreach_add_(self._values, direction)
+
+
+def mini_batches(n: int, size: int, epochs: int, words: Words) -> Iterator[tuple[Tensor, int]]:
+    """For each mini-batch its `size` positions, and how many of them, from the first on, count.
+
+    The last of an epoch is filled up with its own rows, so that batch normalisation sees rows of the training set only. A
+    single mini-batch is not shuffled.
+    """
+    seed, purpose, *numbers = words
+    order, places = generator(seed, f"{purpose} order", *numbers), torch.arange(size)
+    for _ in range(epochs):
+        for rows in torch.split(torch.randperm(n, generator=order) if n > size else torch.arange(n), size):
+            yield rows[places % len(rows)], len(rows)
+
+
+def step(model: nn.Module, optimiser: Optimiser, x: Tensor, y: Tensor, factor: Tensor, hidden: Tensor | None) -> None:
+    """One step down the sum of factor * cross-entropy; `hidden` is the mask of logits that are minus infinity."""
+    logits = model(x)
+    if hidden is not None:
+        logits = logits.masked_fill(hidden, -torch.inf)
+    losses = F.cross_entropy(logits, y, reduction="none")
+    loss = torch.dot(losses, factor.to(losses.dtype))
+    optimiser.descend(torch.autograd.grad(loss, optimiser.parameters, allow_unused=True, materialize_grads=True))
+
+
+def hidden_classes(trained: Examples, masked_classes: Tensor | None) -> Tensor | None:
+    """The mask of the logits outside each example's head, if task-incremental (see `head_masks`)."""
+    return None if masked_classes is None else masked_classes[torch.from_numpy(trained.task).to(masked_classes.device)]
+
+
+def train(
+    model: nn.Module, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, batch: int, words: Words,
+    masked_classes: Tensor | None = None,
+) -> None:  # fmt: skip
+    """Some epochs in training mode; each step goes down the mean of weight * cross-entropy over its mini-batch."""
+    parameter, x = next(model.parameters()), model_input(model, trained.x)
+    weight, hidden = weight.to(parameter.device, parameter.dtype), hidden_classes(trained, masked_classes)
+    model.train()
+    with private_randomness(parameter.device, *words):
+        for positions, count in mini_batches(len(trained), batch, epochs, words):
+            rows = positions.to(parameter.device)
+            factor = weight[rows] * (1 / count)
+            factor[count:] = 0
+            step(model, optimiser, x.index_select(0, rows), trained.y[rows], factor, None if hidden is None else hidden[rows])
+    model.eval()
