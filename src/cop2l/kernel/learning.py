@@ -129,8 +129,8 @@ class ReferenceLearner:
 
     def update(self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, purpose: str, j: int = 0) -> None:
         """Train on these examples; an engine may compute the same bits in another way."""
-        words = (self.options.seed, purpose, self.task, j)
-        train(self.model, optimiser, trained, weight, epochs, self.options.batch, words, self.masked_classes)
+        seed_words = (self.options.seed, purpose, self.task, j)
+        train(self.model, optimiser, trained, weight, epochs, self.options.batch, seed_words, self.masked_classes)
 
     def observe(self, event: dict[str, Any]) -> None:
         """Get what an iteration of a search did; `least` says that its criterion is the least so far."""

@@ -1,7 +1,7 @@
 """Training on a set of examples: mini-batches of one size, and the optimisers.
 
 The bits are a function of the examples in their order, of their weights and of the seed words: every mini-batch has the same
-number of rows, and all randomness is drawn from the words.
+number of rows, and all randomness is drawn from the seed words.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cop2l.kernel.exact import Examples, model_input
 from cop2l.randomness import generator, private_randomness
 
-Words = tuple[int, str, int, int]
+SeedWords = tuple[int, str, int, int]
 """What the randomness of an update is drawn from: the seed, the purpose, the task and the iteration."""
 
 
@@ -56,13 +56,13 @@ class Optimiser:
             torch._foreach_add_(self._values, direction)
 
 
-def mini_batches(n: int, size: int, epochs: int, words: Words) -> Iterator[tuple[Tensor, int]]:
+def mini_batches(n: int, size: int, epochs: int, seed_words: SeedWords) -> Iterator[tuple[Tensor, int]]:
     """For each mini-batch its `size` positions, and how many of them, from the first on, count.
 
     The last of an epoch is filled up with its own rows, so that batch normalisation sees rows of the training set only. A
     single mini-batch is not shuffled.
     """
-    seed, purpose, *numbers = words
+    seed, purpose, *numbers = seed_words
     order, places = generator(seed, f"{purpose} order", *numbers), torch.arange(size)
     for _ in range(epochs):
         for rows in torch.split(torch.randperm(n, generator=order) if n > size else torch.arange(n), size):
@@ -85,15 +85,15 @@ def hidden_classes(trained: Examples, masked_classes: Tensor | None) -> Tensor |
 
 
 def train(
-    model: nn.Module, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, batch: int, words: Words,
+    model: nn.Module, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, batch: int, seed_words: SeedWords,
     masked_classes: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Some epochs in training mode; each step goes down the mean of weight * cross-entropy over its mini-batch."""
     parameter, x = next(model.parameters()), model_input(model, trained.x)
     weight, hidden = weight.to(parameter.device, parameter.dtype), hidden_classes(trained, masked_classes)
     model.train()
-    with private_randomness(parameter.device, *words):
-        for positions, count in mini_batches(len(trained), batch, epochs, words):
+    with private_randomness(parameter.device, *seed_words):
+        for positions, count in mini_batches(len(trained), batch, epochs, seed_words):
             rows = positions.to(parameter.device)
             factor = weight[rows] * (1 / count)
             factor[count:] = 0
