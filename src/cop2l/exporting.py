@@ -181,7 +181,7 @@ def recount_errors(
     last, records, has_heads = len(certificate["records"]), [], certificate["scenario"] == "task-incremental"
     logits = {t: answers_alone(run, x) for t, (x, *_) in samples.items() if t <= last}
     keys = {t: counting.row_numbers(values) for t, values in logits.items()}
-    used = {t: counting.used_rows(len(numbers), t, options, sets[t - 1]) for t, numbers in keys.items()}
+    used = {t: counting.used_rows(len(numbers), sets[t - 1]) for t, numbers in keys.items()}
     all_repeated = (
         {} if counting.declared_draws(certificate["data"], repeats) else counting.repeated_rows(keys, used)
     )

@@ -16,7 +16,8 @@ from cop2l.text import confidence, exact_percent, percent
 
 LARGEST = 10**9
 """The most examples or memory to plan with."""
-PRESET_OF = {"combined": "hybrid", "preference": "picking"}
+HOLDOUT = Fraction(1, 2)
+"""The share that a hold-out certificate withholds of each task."""
 END = "Counts are the expected ones; those of a real sample scatter around them, and the bound with them."
 
 
@@ -108,17 +109,14 @@ def plan(
     if error + picks >= 1 or delta == 0 or target == 0:
         raise UserError("error and picks together must be below 1, and delta and target above 0.")
     question |= sizes | {"anytime": anytime}
-    kinds = [("holdout", True), ("combined", True), ("combined", False)]
-    kinds += [("preference", True), ("preference", False)] * (picks > 0)
+    kinds = [("holdout", True), *[("preference", True), ("preference", False)] * (picks > 0)]
     possible = [(kind, has_data) for kind, has_data in kinds if target or memory or has_data]
     return Plan(question, tuple(_row(question, kind, has_data) for kind, has_data in possible))
 
 
 def _row(question: dict[str, Any], kind: str, has_data: bool) -> Row:
-    """The row of a kind, with the shares of its preset; a hold-out certificate withholds half of each task."""
-    preset = PRESETS[PRESET_OF[kind]] if kind in PRESET_OF else {"prior": 0.5}
-    prior, prior_memory = Fraction(repr(preset.get("prior", 0.0))), preset.get("prior_memory", 0.0)
-    grid = len(grid_points(preset.get("max_iterations", 0)))
+    """The row of a kind; a hold-out certificate withholds half of each task."""
+    grid = len(grid_points(PRESETS["picking"]["max_iterations"]))
     picks = Fraction(repr(question["picks"] if kind == "preference" else 0.0))
     rate, tasks, target = Fraction(repr(question["error"])) + picks, question["tasks"], question["target"]
     log_delta, data = math.log(question["delta"]), "at hand" if has_data else "gone"
@@ -126,11 +124,11 @@ def _row(question: dict[str, Any], kind: str, has_data: bool) -> Row:
         log_delta = bounds.anytime_log_delta(log_delta, tasks)
 
     def certified(examples: int) -> int:
-        return examples - int(prior * examples)
+        return int(HOLDOUT * examples) if kind == "holdout" else examples
 
     def in_memory(memory: int) -> int:
         """The expected number of examples of a task in the memory, m'/T, as the thresholds are set."""
-        a = memory - (round(prior_memory * memory) if prior else 0) + 1
+        a = memory + 1
         return int(max(0.0, a - math.sqrt(9.22 * a)) / tasks)
 
     def bound(n: int) -> float:
@@ -143,9 +141,9 @@ def _row(question: dict[str, Any], kind: str, has_data: bool) -> Row:
             return float(
                 bounds.buffer_certificate(n, compressed, kept_iterations, tasks, log_delta, grid=grid)
             )
-        certificate = bounds.combined_certificate if kind == "combined" else bounds.preference_certificate
+        errors = compressed - picked
         return float(
-            certificate(n, picked, compressed - picked, kept_iterations, tasks, log_delta, grid=grid)
+            bounds.preference_certificate(n, picked, errors, kept_iterations, tasks, log_delta, grid=grid)
         )
 
     if target is None:

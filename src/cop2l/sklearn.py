@@ -164,7 +164,7 @@ def _invalid_reasons() -> Iterator[str]:
             if is_estimator and get_tags(step).requires_fit:
                 yield (
                     f"The step {name!r} of the pipeline is fitted on the examples that certify; fit it on others and freeze it "
-                    "(FrozenEstimator), or scale inside: options={'preset': 'hybrid', 'scale': 'prior'}."
+                    "(FrozenEstimator)."
                 )
         if is_search is None and module.startswith("sklearn.model_selection."):
             # Only the fit of the best settings is called from _search; the fits before it are called from _validation.

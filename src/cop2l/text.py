@@ -184,15 +184,6 @@ def as_typed(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def nothing_picked(n: int, picked: int) -> str | None:
-    """The sentence of `verify` for a task without picks; None if there are picks.
-
-    >>> nothing_picked(400, 0)
-    'Nothing was picked: this is a hold-out certificate on 400 examples.'
-    """
-    return None if picked else f"Nothing was picked: this is a hold-out certificate on {n} examples."
-
-
 STATEMENTS = {
     "tasks": "The error rate on task {task} is at most {value}",
     "average": "The error rate averaged over the {tasks} tasks{weighted} is at most {value}{mean}",
@@ -210,7 +201,7 @@ def statement_sentence(statement: Mapping[str, Any], sizes: Sequence[int]) -> st
     if key == "forgetting" and statement["task"]:
         key = statement["subject"]
     weighted = ", weighted by examples," * (len(set(sizes)) > 1)
-    mean = ", the mean of the tasks' own bounds" * (statement["kind"] not in ("holdout", "combined"))
+    mean = ", the mean of the tasks' own bounds" * (statement["kind"] != "holdout")
     value = percent(statement["value"]).replace(" %", " points" if key == "net" else " %")
     fields = {**statement, "value": value, "mean": mean, "weighted": weighted, "tasks": len(sizes)}
     return STATEMENTS[key].format(**fields)
@@ -276,7 +267,7 @@ def bound_text(result: Any, tasks: int, delta: float, task: int | None, *, anyti
     return "\n".join(lines + [f"  {name:<{width}}  {value}" for name, value in terms.items()])
 
 
-HEADS = ("task", "prior examples", "certified on", "picked", "errors", "error <=", "kind")
+HEADS = ("task", "certified on", "picked", "errors", "error <=", "kind")
 """The columns of the table of a certificate; that of a run has the test error before the last two."""
 
 
@@ -309,10 +300,10 @@ def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
 
 def _task_cells(row: dict[str, Any], kind: str | None, names: Names) -> list[Any]:
     """The cells of a task in the table of a run; None if a number does not apply."""
-    counts = [row["prior"], row["n"], row["picked"], row.get("errors_not_picked")]
+    counts = [row["n"], row["picked"], row.get("errors_not_picked")]
     if row["picked"] is None:  # trained on all but the withheld examples
         withheld = row.get("holdout", {})
-        counts = [row["n"], withheld.get("n"), None, withheld.get("errors")]
+        counts = [withheld.get("n"), None, withheld.get("errors")]
     bound = row["bounds"].get(kind)
     claim = [None, None] if bound is None else [percent(bound), kind]
     task = f"{row['task']}{names.task(row['task'])}"
@@ -320,13 +311,9 @@ def _task_cells(row: dict[str, Any], kind: str | None, names: Names) -> list[Any
 
 
 def _beside_claim(rows: Sequence[dict[str, Any]], claim: str | None) -> list[str]:
-    """A sentence if nothing was picked, and one for each test error above the claim."""
+    """A sentence for each test error above the claim."""
     above = [sentence for _, sentence in tasks_above_claim(rows, claim)]
-    sentences = [*above, P_VALUE] if above else []
-    if any(row["picked"] is None for row in rows):
-        return sentences
-    holdout = nothing_picked(sum(row["n"] for row in rows), sum(row["picked"] for row in rows))
-    return [holdout, *sentences] if holdout else sentences
+    return [*above, P_VALUE] if above else []
 
 
 ALARM = (

@@ -11,7 +11,6 @@ from cop2l.audit.flags import NOT_SPLIT, in_flags
 from cop2l.errors import UserError
 from cop2l.experiments.learners import names_of
 from cop2l.features import load_stream
-from cop2l.kernel.building import DEFAULT_PRIOR_SHARE
 from cop2l.kernel.checking import check_samples
 from cop2l.kernel.form import Unreadable, canonical_json
 from cop2l.kernel.options import Refusal
@@ -125,9 +124,9 @@ def _split_stream(
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise Unreadable(f"{source} is neither a file nor a folder.")
     stated_options = _stated_options(notes, certificate, recipe, typed_options)
-    prior, defaults, standard, loading_error = _prior(certificate), STANDARD_OPTIONS, None, None
+    learned, defaults, standard, loading_error = _learned(certificate), STANDARD_OPTIONS, None, None
     try:
-        standard = load_stream(source, prior=prior)
+        standard = load_stream(source, learned=learned)
         defaults = defaults | {"scenario": standard.scenario, "tasks": len(standard)}
     except LOADING_ERRORS as error:
         loading_error = error
@@ -136,7 +135,7 @@ def _split_stream(
     if not all(_same(options[key], defaults.get(key)) for key in options):
         try:
             _refuse_sizes(options)
-            stream = load_stream(source, prior=prior, **options)
+            stream = load_stream(source, learned=learned, **options)
         except LOADING_ERRORS as error:
             loading_error, stream = loading_error or error, None
     if stream is None:
@@ -151,7 +150,7 @@ def _split_stream(
     elif not notes.unverified:
         split = "one that you typed" if typed_options else "standard one of the stream"
         notes.checked.append(f"The split is the {split}.")
-    return _with_stated_columns(notes, source, recipe.get("inputs"), stream, options | {"prior": prior})
+    return _with_stated_columns(notes, source, recipe.get("inputs"), stream, options | {"learned": learned})
 
 
 def _stated_options(
@@ -255,13 +254,12 @@ def _tasks_and_tests(stream: Stream, tasks: int) -> LoadedData:
     return LoadedData(rows, {task.t: (task.x, task.y) for task in stream.test[:tasks]}, stream)
 
 
-def _prior(certificate: Mapping[str, Any]) -> tuple[float, int, float]:
-    """The prior share, seed and withheld share, which select the examples that prepare the columns of a table."""
-    options = certificate["options"]
-    settings = (certificate["settings"] or {}) if options.kind == "holdout" else {"prior": options.prior}
-    shares = settings.get("prior", DEFAULT_PRIOR_SHARE), (certificate["data"] or {}).get("holdout")
-    prior, withheld = (share if type(share) is float else 0.0 for share in shares)
-    return prior, options.seed, withheld
+def _learned(certificate: Mapping[str, Any]) -> tuple[int, float] | None:
+    """The seed and the withheld share of a hold-out certificate, which select the rows that prepare the columns of a table."""
+    share = (certificate["data"] or {}).get("holdout")
+    if certificate["options"].kind != "holdout":
+        return None  # every learned row certifies
+    return certificate["options"].seed, share if type(share) is float else 0.0
 
 
 def _refuse_sizes(options: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from cop2l.text import count
 
 NOT_READ = (
     "Beside the certificates only the reasons in the summary why they are not valid were read: "
-    "no saved learner (its memory, prior examples, sums), no record, and no number of the summary."
+    "no saved learner (its memory), no record, and no number of the summary."
 )
 COLOURS = {"valid": notebook.ACCENT, "invalid": notebook.ALARM, "cannot tell": notebook.QUIET}
 UNFOLDED = ("invalid", "unverified", "claim")

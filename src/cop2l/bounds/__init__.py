@@ -2,12 +2,10 @@
 
 from cop2l.bounds.binomial import binomial_tail_inverse, binomial_upper_tail, clopper_pearson
 from cop2l.bounds.bound import Bound
-from cop2l.bounds.combined import combined_certificate
-from cop2l.bounds.compression import kl_certificate, kl_tight_certificate
+from cop2l.bounds.compression import kl_certificate
 from cop2l.bounds.families import (
     average_of,
     gained_at_least,
-    log_set_weight,
     net_forgetting,
     pooled_certificate,
 )
@@ -23,14 +21,11 @@ __all__ = [
     "binomial_upper_tail",
     "buffer_certificate",
     "clopper_pearson",
-    "combined_certificate",
     "gained_at_least",
     "grid_size",
     "holdout_certificate",
     "kl_certificate",
-    "kl_tight_certificate",
     "log_of_delta",
-    "log_set_weight",
     "log_weight",
     "log_zeta",
     "net_forgetting",

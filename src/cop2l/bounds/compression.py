@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from cop2l.bounds.binomial import log_binomial, tail_inverse
+from cop2l.bounds.binomial import log_binomial
 from cop2l.bounds.bound import Bound, make_bound
 from cop2l.bounds.checks import count, counts, log_confidence, points, task_of, within
 from cop2l.bounds.kl import ratio_inverse
@@ -59,47 +59,6 @@ def kl_certificate(
         "messages": _messages(iterations, T, grid, first=1),
     }
     return _bound("kl", ratio_inverse, errors, n - I - J, prices)
-
-
-def kl_tight_certificate(
-    n: int,
-    compression: int,
-    errors: int,
-    iterations: Sequence[int],
-    task: int,
-    tasks: int,
-    log_delta: float,
-    *,
-    grid: int | None = None,
-) -> Bound:
-    """The paper's certificate with one compression set, fewer messages and the binomial tail; never larger for the same run.
-
-    With probability at least 1 - delta over the draw of all T samples, for every task t at once:
-
-      risk_t(theta_T) <= bin^-1(errors, n', e^-eps),   n' = n - |I u J|,   bin^-1 as in `binomial_tail_inverse`,
-      eps = ln(T/delta) + ln C(n,|I u J|) - ln zeta(|I u J|) - sum_{s=t..T} ln w(mu2_s),   w = `log_weight`.
-
-    Arguments as in `kl_certificate`, except that compression is |I u J|. Differences from the paper:
-
-    - One set: which examples are in the buffer, and when, is a function of row numbers and of the picks of their own task. So
-      the second set and the times of eviction need not be paid for (theorem `one set` of docs/theory.md).
-    - Messages from task t on: what comes before task t is a function of the other tasks' samples.
-    - Errors are 0 or 1, so the binomial tail replaces its Chernoff bound.
-
-    >>> sizes = {"n": 10_000, "compression": 320, "errors": 100}
-    >>> bound = kl_tight_certificate(**sizes, iterations=[75] * 5, task=2, tasks=5, log_delta=math.log(0.05))
-    >>> round(float(bound), 7)
-    0.1751925
-    """
-    n, (t, T) = count("n", n), task_of(task, tasks)
-    I = within("compression", compression, "n", n)
-    prices = {
-        "ln(T/delta)": math.log(T) - log_confidence(log_delta),
-        "ln C(n,|I|)": log_binomial(n, I),
-        "-ln zeta(|I|)": -log_zeta(I),
-        "messages": _messages(iterations, T, grid, first=t),
-    }
-    return _bound("kl-tight", lambda k, n, eps: tail_inverse(k, n, -eps), errors, n - I, prices)
 
 
 def _bound(

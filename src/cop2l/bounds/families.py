@@ -7,7 +7,6 @@ from fractions import Fraction
 from cop2l.bounds.binomial import tail_inverse
 from cop2l.bounds.bound import Bound, make_bound
 from cop2l.bounds.checks import count, log_confidence, within
-from cop2l.bounds.outer import SLACK
 from cop2l.errors import UserError
 
 LOG_QUARTER = math.log(0.25)
@@ -58,22 +57,6 @@ def average_of(parts: Sequence[tuple[int, float]]) -> float:
     if not N:
         raise UserError("There is no example to average over.")
     return float_above(sum((n * Fraction(value) for n, value in parts), Fraction(0)) / N)
-
-
-def log_set_weight(tasks: int, pooled: int) -> float:
-    """The logarithm of pi(A), the weight of a set A of pooled tasks in the union over all sets, rounded down.
-
-      pi(A) = 3/4 if A has all T tasks,   else (1/4) / (T C(T, |A|)).
-
-    tasks: T; pooled: |A|. The price is paid if the data decides which tasks are pooled.
-
-    >>> round(log_set_weight(10, 10), 4), round(log_set_weight(10, 9), 4)
-    (-0.2877, -5.9915)
-    """
-    T = count("tasks", tasks, least=1)
-    if within("pooled", pooled, "tasks", T) == T:
-        return math.log(0.75) * (1.0 + SLACK)
-    return (math.log(0.25 / T) - math.log(math.comb(T, pooled))) * (1.0 + SLACK)
 
 
 def gained_at_least(gained: int, n: int, log_delta: float) -> float:

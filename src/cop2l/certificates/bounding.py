@@ -9,12 +9,9 @@ from cop2l.bounds import (
     anytime_log_delta,
     average_of,
     buffer_certificate,
-    combined_certificate,
     gained_at_least,
     holdout_certificate,
     kl_certificate,
-    kl_tight_certificate,
-    log_set_weight,
     net_forgetting,
     pooled_certificate,
     preference_certificate,
@@ -39,26 +36,11 @@ def kind_of(record: Counts, options: Options) -> str:
     return "buffer" if record["errors"] is None else options.kind
 
 
-def unpicked_factor(kind: str, counts: Counts, options: Options) -> float:
-    """The factor of delta in a hold-out bound of a task; 0 if theta_T may depend on the task's certified examples."""
-    if kind == "holdout":
-        return 1.0
-    if options.buffer != "count-only" or kind not in ("combined", "buffer") or counts["iterations"] > 0:
-        return 0.0
-    return 1.0 if options.grid_points == (0,) else 0.75
-
-
 def bound_counts(kind: str, counts: Counts) -> tuple[int, int]:
     """The number of examples that a bound is counted on, and how many of them are picked or misclassified."""
     if kind != "buffer":
         return counts["n"], counts["errors_not_picked"] + counts["picked"]
     return counts["selected"], counts["compressed"]
-
-
-def is_pooled(record: Counts, options: Options) -> bool:
-    """Whether a task enters a mean with its errors; otherwise with its own bound."""
-    has_errors = record["errors"] is not None and options.kind != "buffer"
-    return has_errors and unpicked_factor(options.kind, record, options) > 0
 
 
 def promised_statements(
@@ -74,7 +56,7 @@ def promised_statements(
             if family == "tasks":
                 promised.append((family, task, None, kind))
             elif family == "forgetting" and task < len(records):
-                net = [(family, task, "net", kind)] if unpicked_factor(kind, record, options) else []
+                net = [(family, task, "net", kind)] if kind == "holdout" else []
                 promised += [(family, task, "lost", kind), *net]
             elif family in ("classes", "groups"):
                 promised += [
@@ -105,9 +87,7 @@ def kinds_of(counts: Counts, options: Options) -> list[str]:
     """
     if options.kind == "holdout":
         return ["holdout"]
-    kinds = ["kl", "kl-tight"]
-    if options.uses_marks:
-        kinds += ["preference"] + ["combined"] * (options.buffer == "count-only")
+    kinds = ["kl"] + ["preference"] * options.uses_marks
     return kinds * (counts["errors"] is not None) + ["buffer"] * options.uses_marks
 
 
@@ -127,15 +107,9 @@ def bound_of(
     compression, evicted = counts["compression"], counts["evicted"]
     if kind == "kl":
         return kl_certificate(n, compression, evicted, counts["errors"], messages, task, **shared)
-    if kind == "kl-tight":
-        return kl_tight_certificate(n, compression + evicted, counts["errors"], messages, task, **shared)
-    if kind != "buffer":
-        certificate = combined_certificate if kind == "combined" else preference_certificate
-        return certificate(n, counts["picked"], counts["errors_not_picked"], iterations, **shared)
-    selected, compressed = counts["selected"], counts["compressed"]
-    if options.buffer == "count-only":  # the argument of the combined bound, on R_t
-        return combined_certificate(selected, 0, compressed, iterations, **shared)
-    return buffer_certificate(selected, compressed, iterations, **shared)
+    if kind == "preference":
+        return preference_certificate(n, counts["picked"], counts["errors_not_picked"], iterations, **shared)
+    return buffer_certificate(counts["selected"], counts["compressed"], iterations, **shared)
 
 
 def statements(options: Options, records: Records, *, without: str | None = None) -> list[dict[str, Any]]:
@@ -183,7 +157,7 @@ def _log_share(family: str, task: int, kind: str, options: Options, records: Rec
     if family in ("classes", "groups"):
         subjects = sum(part["n"] > 0 for part in record["parts"] if part["family"] == family)
         return sum_below(log_share - math.log(max(1, subjects)))
-    if family == "forgetting" and unpicked_factor(kind, record, options):
+    if family == "forgetting" and kind == "holdout":
         return sum_below(log_share - math.log(2))
     return log_share
 
@@ -191,7 +165,7 @@ def _log_share(family: str, task: int, kind: str, options: Options, records: Rec
 def _task_bound(family: str, task: int, subject: Any, kind: str, options: Options, records: Records) -> float:
     """The bound of a statement about a task."""
     counts = counts_of(records[task - 1], family, subject)
-    if not bound_counts(kind, counts)[0] and kind not in ("kl", "kl-tight"):
+    if not bound_counts(kind, counts)[0] and kind != "kl":
         return 1.0
     messages = [record["iterations"] for record in records]
     log_share = _log_share(family, task, kind, options, records)
@@ -202,31 +176,28 @@ def _net_bound(task: int, kind: str, options: Options, records: Records) -> floa
     """The bound on the rise of the error rate of a task since it was learned."""
     counts = counts_of(records[task - 1], "forgetting", "gained")
     n, gained = bound_counts(kind, counts)
-    factor = unpicked_factor(kind, counts, options)
     log_share = _log_share("forgetting", task, kind, options, records)
-    log_share = log_share - math.log(len(records)) + math.log(factor)
+    log_share = log_share - math.log(len(records))
     lost = _task_bound("forgetting", task, "lost", kind, options, records)
     return net_forgetting(lost, gained_at_least(gained, n, sum_below(log_share)) if n else 0.0)
 
 
 def _mean_bound(family: str, options: Options, records: Records) -> float:
-    """The bound on a mean over tasks: one bound on the pooled errors of hold-out tasks, and each other task's own bound."""
+    """The bound on a mean over tasks: one bound on all withheld examples, or the mean of the tasks' own bounds."""
     last = len(records) - (family == "forgetting")
-    pooled, bounds = list[tuple[int, int]](), list[tuple[int, float]]()
-    for record in records[:last]:
-        task, counts = record["task"], counts_of(record, family, "lost")
-        kind = kind_of(record, options)
-        if is_pooled(record, options):
-            pooled.append(bound_counts(kind, counts))
-        elif kind == "buffer" and not options.uses_marks:
-            bounds.append((counts["n"], 1.0))
-        else:
-            task_family, subject = ("tasks", None) if family == "average" else (family, "lost")
-            bounds.append((counts["n"], _task_bound(task_family, task, subject, kind, options, records)))
-    if pooled:
+    counts = [counts_of(record, family, "lost") for record in records[:last]]
+    if not any(part["n"] for part in counts):
+        return 1.0
+    if options.kind == "holdout":
         log_share = log_delta(options, len(records), family)
         log_share -= math.log(len(records)) if family == "forgetting" else 0.0
-        if options.kind != "holdout":
-            log_share += log_set_weight(last, len(pooled))
-        bounds.append((sum(n for n, _ in pooled), float(pooled_certificate(pooled, sum_below(log_share)))))
-    return average_of(bounds) if any(n for n, _ in bounds) else 1.0
+        return float(
+            pooled_certificate([bound_counts("holdout", part) for part in counts], sum_below(log_share))
+        )
+    bounds, (task_family, subject) = [], ("tasks", None) if family == "average" else (family, "lost")
+    for record, part in zip(records, counts, strict=False):
+        kind, value = kind_of(record, options), 1.0
+        if kind != "buffer" or options.uses_marks:
+            value = _task_bound(task_family, record["task"], subject, kind, options, records)
+        bounds.append((part["n"], value))
+    return average_of(bounds)

@@ -15,7 +15,7 @@ from cop2l.errors import UserError
 from cop2l.files import file_digest, write_text
 from cop2l.kernel import form
 from cop2l.kernel.options import Options
-from cop2l.text import HEADS, Names, aligned, all_hold, nothing_picked, percent, statement_sentence
+from cop2l.text import HEADS, Names, aligned, all_hold, percent, statement_sentence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -199,7 +199,6 @@ def table_cells(certificate: Certificate) -> list[tuple[Any, ...]]:
     for record in certificate.records:
         statement = claimed.get(record["task"])
         numbers = [
-            None if is_holdout else record["prior"],
             certifying_examples(record),
             None if is_holdout else record["picked"],
             record["errors_not_picked"],
@@ -218,8 +217,4 @@ def notes(certificate: Certificate) -> list[str]:
     lines += [all_hold(options.delta, when)] * (not certificate.not_valid)
     if any(statement["kind"] == "buffer" for statement in certificate.statements):
         lines.append(FROM_MEMORY)
-    if certificate.kind != "holdout":
-        n = sum(map(certifying_examples, certificate.records))
-        picked = sum(record["picked"] for record in certificate.records)
-        lines += filter(None, [nothing_picked(n, picked)])
     return [*map(Names.from_description(certificate.content["data"]).with_names, lines)]

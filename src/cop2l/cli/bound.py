@@ -8,16 +8,8 @@ from cop2l.cli.verify import numbers
 
 KINDS = {
     "kl": ("the bound of the paper for task t of T", "n compression evicted errors iterations task"),
-    "kl-tight": (
-        "the bound of the paper, with improvements that its proof allows",
-        "n compression errors iterations task",
-    ),
     "preference": (
         "our bound for one task of T, with the threshold buffer",
-        "n picked errors_not_picked iterations",
-    ),
-    "combined": (
-        "our bound for one task of T, if no example of a past task can be picked",
         "n picked errors_not_picked iterations",
     ),
     "buffer": (
@@ -30,7 +22,7 @@ KINDS = {
 
 COUNTS = {
     "n": ("N", "number of examples of the task; for holdout, of withheld ones"),
-    "compression": ("I", "size of the first compression set, |I|; for kl-tight, of both, |I u J|"),
+    "compression": ("I", "size of the first compression set, |I|"),
     "evicted": ("J", "size of the second compression set, |J|"),
     "errors": (
         "E",
@@ -40,7 +32,7 @@ COUNTS = {
     "errors_not_picked": ("M", "errors on the examples that were not picked, |M|"),
     "n_selected": ("R", "number of examples with a mark below m'/(T n), picked or not, |R|"),
     "compressed": ("C", "number of these that are picked or misclassified"),
-    "iterations": ("K", "iterations kept at the task; for kl and kl-tight, at each task: K1,..,KT"),
+    "iterations": ("K", "iterations kept at the task; for kl, at each task: K1,..,KT"),
     "task": ("t", "the task of the bound, counted from 1"),
 }
 GRID = "declared in advance: only the iterations 0, 1, 2, 3, 4, 6, 8, 12, ... and MAX may be kept"
@@ -59,7 +51,7 @@ def add(commands: Any) -> None:
         kind_parser = kinds.add_parser(kind, help=sentence, description=f"Calculate {sentence}.")
         for name in names.split():
             letter, meaning = COUNTS[name]
-            number = numbers if name == "iterations" and kind.startswith("kl") else int
+            number = numbers if name == "iterations" and kind == "kl" else int
             kind_parser.add_argument(
                 f"--{name.replace('_', '-')}", metavar=letter, type=number, required=True, help=meaning
             )

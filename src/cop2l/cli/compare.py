@@ -20,8 +20,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         nargs="+",
         default=["accuracy", "forgetting", "bound", "average"],
         metavar="NAME",
-        help="accuracy, forgetting, plasticity, test-error, prior-examples, certified-on, picked, seconds, peak-memory,"
-        " bound (the claim), kl, kl-tight, preference, combined, buffer, holdout; worst-NAME and"
+        help="accuracy, forgetting, plasticity, test-error, learned, certified-on, picked, seconds, peak-memory,"
+        " bound (the claim), kl, preference, buffer, holdout; worst-NAME and"
         " ratio-NAME for bounds; average, lost and worst-lost: bounds on average error and forgetting, if claimed (default:"
         " accuracy forgetting bound average)",
     )
@@ -42,10 +42,10 @@ def compare(arguments: argparse.Namespace) -> None:
     from cop2l.report import formats
     from cop2l.report.comparison import tables
     from cop2l.report.groups import group, repeated
-    from cop2l.report.sentences import beside_claims
+    from cop2l.report.sentences import all_exceeded
 
     write = formats.writer_of(arguments.format)
     groups = group(find_runs(arguments).finished(), arguments.over)
-    for sentence in [*repeated(groups), *beside_claims(groups)]:
+    for sentence in [*repeated(groups), *all_exceeded(groups)]:
         print(sentence, file=sys.stderr)
     print(write(tables(groups, arguments.metric)), end="")

@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from cop2l.errors import UserError, unknown
-from cop2l.kernel.options import PRIOR, Options
+from cop2l.kernel.options import Options
+from cop2l.kernel.scale import FITTED
 from cop2l.streams.task import SCENARIOS
 
 TABLES = ("options", "data", "architecture")
@@ -50,7 +51,7 @@ class Config:
     architecture: dict[str, Any] = field(default_factory=dict)
     """Further options of the model, as architecture.KEY."""
     scale: tuple[float | str, ...] = ()
-    """The scale of the inputs: `prior`, from the prior part of the first task; or a shift and a factor, as 127.5,0.0078125."""
+    """The scale of the inputs: `fitted`, to examples of the first task that do not certify; or a shift and a factor: 127.5,0.0078125."""
     memory: int = Options.memory
     """How many examples of past tasks may be kept."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -96,9 +97,9 @@ class Config:
                 raise UserError(f"{key} is {value}; give a whole number of at least {smallest}.")
         if self.scale == ("none",):
             object.__setattr__(self, "scale", ())
-        if self.scale not in ((), (PRIOR,)) and [*map(type, self.scale)] != [float, float]:
+        if self.scale not in ((), (FITTED,)) and [*map(type, self.scale)] != [float, float]:
             raise UserError(
-                f"scale is {','.join(map(str, self.scale))}; give prior, or a shift and a factor such as 127.5,0.0078125."
+                f"scale is {','.join(map(str, self.scale))}; give fitted, or a shift and a factor such as 127.5,0.0078125."
             )
         if not 0 <= self.holdout < 1:
             raise UserError(f"holdout is {self.holdout}; give a share from 0 up to, not including, 1.")

@@ -13,11 +13,10 @@ from cop2l.errors import UserError
 from cop2l.experiments import options
 from cop2l.experiments.config import Config
 from cop2l.experiments.options import CERTIFIES_ITSELF
-from cop2l.kernel.building import DEFAULT_PRIOR_SHARE
-from cop2l.kernel.options import PRIOR
+from cop2l.kernel.exact import sample
 from cop2l.kernel.options import Options as KernelOptions
-from cop2l.learner import presets
-from cop2l.learner.prior import prior_part, prior_scale
+from cop2l.kernel.scale import FITTED, MIN_ROWS, fit_scale, scale_rows
+from cop2l.learner.inputs import inputs, labels
 from cop2l.methods.base import Method
 from cop2l.streams.task import Stream
 from cop2l.streams.withhold import withhold
@@ -35,16 +34,14 @@ def load_stream(config: Config) -> Stream:
         images=config.images,
         folder=config.folder,
         seed=config.stream_seed,
-        prior=(prior_share(config), config.seed, config.holdout),
+        learned=None if all_rows_certify(config) else (config.seed, config.holdout),
         **config.data,
     )
 
 
-def prior_share(config: Config) -> float:
-    """The share of prior examples of each task; for other methods than CoP2L, the share that scales the inputs."""
-    if config.method != CERTIFIES_ITSELF:
-        return DEFAULT_PRIOR_SHARE
-    return presets.options(**config.options, **options.run_options(config)).prior
+def all_rows_certify(config: Config) -> bool:
+    """Whether every learned row certifies, so that none may prepare inputs: CoP2L with a certificate of its own."""
+    return config.method == CERTIFIES_ITSELF and config.kind != "holdout"
 
 
 def check_stream(config: Config, stream: Stream) -> None:
@@ -76,7 +73,6 @@ def new_learner(
     arguments = dict(config.options)
     if config.method == CERTIFIES_ITSELF:
         arguments |= options.run_options(config) | {
-            "scale": "none",  # new_model has set the scale, if config.scale asks for one
             "tasks": None if config.anytime else len(stream),
             "not_valid": stream.not_valid,
             "repeats": config.repeats,
@@ -107,7 +103,7 @@ def new_model(config: Config, stream: Stream, say: Callable[[str], None]) -> Any
         inputs=tuple(stream[0].x.shape[1:]),
         classes=stream.classes,
         seed=config.seed,
-        scale=PRIOR if scale is not None else [*config.scale] if config.scale[1:] else None,
+        scale=FITTED if scale is not None else [*config.scale] if config.scale[1:] else None,
         **config.architecture,
     )
     if scale is not None:
@@ -116,11 +112,18 @@ def new_model(config: Config, stream: Stream, say: Callable[[str], None]) -> Any
 
 
 def run_scale(config: Config, stream: Stream, say: Callable[[str], None]) -> dict[str, list[float]] | None:
-    """The scale of the inputs from the prior part of the first task; None if the configuration does not ask for it."""
-    if PRIOR not in config.scale:
+    """The scale of the inputs from the learned rows of the first task; None if the configuration does not ask for it."""
+    if FITTED not in config.scale:
         return None
     learned, _ = withhold(stream[0], config.holdout, config.seed)
-    return prior_scale(prior_part(learned.x, learned.y, prior_share(config), config.seed), say)
+    part = sample(inputs(learned.x), labels(learned.y), 1, config.seed)
+    scale = fit_scale(part.take(scale_rows(len(part), config.seed)))
+    if scale is None:
+        say(
+            f"The inputs stay as they are: the first task has {len(part)} learned examples, and {MIN_ROWS} are needed;"
+            " scale them by constants."
+        )
+    return scale
 
 
 def claimed_kind(config: Config, learner: Method) -> str | None:

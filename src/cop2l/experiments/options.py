@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 from cop2l import methods
 from cop2l.errors import UserError, unknown
 from cop2l.experiments.config import FIELDS, Config, as_type
-from cop2l.kernel.options import PRIOR
 from cop2l.kernel.options import Options as KernelOptions
+from cop2l.kernel.scale import FITTED
 from cop2l.learner import presets
 
 CERTIFIES_ITSELF = "cop2l"
@@ -64,12 +64,12 @@ def check(config: Config) -> None:
     holdout_options(config, config.tasks or 1)  # delta and claims of any method
     if config.method == CERTIFIES_ITSELF:
         tasks = None if config.anytime else config.tasks
-        chosen = presets.options(
+        presets.options(
             **config.options, **run_options(config), tasks=tasks, memory=config.memory, seed=config.seed
         )
-        if PRIOR in config.scale and not chosen.prior:
+        if FITTED in config.scale and config.kind != "holdout":
             raise UserError(
-                "There is no prior part to scale the inputs from; give prior=0.05, say, or scale=none."
+                "All examples that CoP2L learns certify, so none can scale the inputs; give scale=none or two constants."
             )
         return
     if config.kind not in (None, "holdout"):

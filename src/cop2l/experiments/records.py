@@ -16,7 +16,7 @@ STATE, CERTIFICATES, AFTER = "state", "certificates", "after-"
 T = TypeVar("T", "Record", "Summary")
 Rate = float
 Count = int
-COUNTS = ("prior", "n", "compression", "evicted", "errors", "picked", "errors_not_picked", "iterations")
+COUNTS = ("n", "compression", "evicted", "errors", "picked", "errors_not_picked", "iterations")
 """The counts of a task in a certificate of CoP2L."""
 LEFT_OUT_IF_EMPTY = ("test_groups", "holdout")
 
@@ -44,7 +44,6 @@ class TaskRow:
     """One task, measured after the newest one; a count that does not apply to the method is None."""
 
     task: Count
-    prior: Count | None = None
     n: Count | None = None
     compression: Count | None = None
     evicted: Count | None = None
@@ -59,9 +58,9 @@ class TaskRow:
     holdout: Withheld | None = None
 
     @property
-    def prior_examples(self) -> int | None:
-        """The number of training-only examples; for other methods than CoP2L, all but the withheld ones."""
-        return self.n if self.picked is None else self.prior
+    def learned(self) -> int | None:
+        """The number of examples that were learned from."""
+        return self.n
 
     @property
     def certified_on(self) -> int | None:

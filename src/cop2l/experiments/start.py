@@ -15,7 +15,7 @@ BEGINNING = """\
 # A run on {name}; start it with: cop2l run {file}
 # Lines that begin with # are comments; 'cop2l list keys' explains every key.
 
-base = "{base}"             # the default settings; the scale of the inputs is that of the prior examples
+base = "{base}"             # the default settings; the scale of the inputs is that of the learned examples
 stream = {stream}    # a path from the folder where you run the command
 
 # scenario = "class-incremental"  # or "task-incremental"; with domains: "domain-incremental"
@@ -41,8 +41,7 @@ END = """\
 # classes = ["A", "B"]     # all labels in order, or their number: fixed in advance, not read from the data
 # test_share = 0.2         # the share for testing, if the data has no test part
 
-# [methods.cop2l]
-# preset = "hybrid"        # also picks from the certified examples, if that improves the bound
+# [methods.rehearsal]
 # lr = 0.001               # the learning rate
 """
 SHOWN = 40

@@ -4,7 +4,6 @@ Every bound of the theory is the root of an increasing function, so a stated val
 negative at it: no root is searched. A stated value is a float and stands for exactly that number.
 """
 
-import math
 from collections.abc import Mapping
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, Context, Decimal, localcontext
 from typing import Any
@@ -28,11 +27,6 @@ def weight_of_iterations(K: int, options: Options) -> Decimal:
     return Decimal(1) / len(options.grid_points) if options.grid_points else zeta(K)
 
 
-def weight_above_zero(K: int, options: Options) -> Decimal:
-    """The part of delta for K > 0 if K = 0, the hold-out case, has 3/4: zeta(K)/4, or 1/(4(N - 1)) on a grid."""
-    return (Decimal(1) / (len(options.grid_points) - 1) if options.grid_points else zeta(K)) / 4
-
-
 def share_of_family(family: str, options: Options, last: int) -> Decimal:
     """The part of delta for a family of statements after task `last`; over all statements that are ever issued it sums to delta.
 
@@ -51,7 +45,7 @@ def share_of_task(family: str, kind: str, task: int, content: Counts) -> Decimal
     share, record = share_of_family(family, options, len(records)) / len(records), records[task - 1]
     if family in ("classes", "groups"):  # a partition that the recorded data gives: its empty parts cost nothing
         return share / max(1, sum(1 for part in record["parts"] if part["family"] == family and part["n"]))
-    if family == "forgetting" and unpicked_factor(kind, record, options):
+    if family == "forgetting" and kind == "holdout":
         return share / 2  # one half for lost examples, the other for gained ones
     return share
 
@@ -60,7 +54,7 @@ def bound_follows(statement: Counts, content: Counts) -> bool:
     """Whether a statement of a certificate follows from its counts.
 
     With probability at least 1 - delta over the draw of all samples and marks, all statements for which this is true hold at
-    once. They are the theorems `kl`, `kl-tight`, `preference`, `combined`, `buffer` and `holdout` of docs/theory.md for tasks,
+    once. They are the theorems `kl`, `preference`, `buffer` and `holdout` of docs/theory.md for tasks,
     the same theorems for a part of the sample (classes, groups) or another event (forgetting), and `average`.
     """
     records, options = content["records"], content["options"]
@@ -75,8 +69,8 @@ def bound_follows(statement: Counts, content: Counts) -> bool:
             return average_follows(v, family, content)
         share, record = share_of_task(family, kind, task, content), records[task - 1]
         if subject != "net":
-            return event_follows(v, kind, counts_of(record, family, subject), task, content, share)
-        lost, share = values_of(content, family, "lost")[task], share * unpicked_factor(kind, record, options)
+            return event_follows(v, kind, counts_of(record, family, subject), content, share)
+        lost = values_of(content, family, "lost")[task]
         return v >= lost or gain_follows(lost - v, *bound_counts(kind, counts_of(record, family, "gained")), share)
 
 
@@ -124,20 +118,6 @@ def kind_of(counted: Counts, options: Options) -> str:
     return options.kind if counted["errors"] is not None else "buffer"
 
 
-def zero_is_holdout(kind: str, options: Options) -> bool:
-    """Whether K = 0 is the hold-out case: no example of a past task can be picked."""
-    return options.buffer == "count-only" and kind in ("combined", "buffer")
-
-
-def unpicked_factor(kind: str, counted: Counts, options: Options) -> Decimal:
-    """The factor of a share in the hold-out case, in which theta_T does not depend on the sample; 0 in any other case."""
-    if kind == "holdout":
-        return Decimal(1)
-    if not zero_is_holdout(kind, options) or counted["iterations"]:
-        return Decimal(0)
-    return Decimal(1 if options.grid_points == (0,) else "0.75")  # 1: no other number of iterations costs a share
-
-
 def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
     """The size of the sample, and of the set that it is compressed to: picked examples and those of the event."""
     if kind == "buffer":
@@ -145,30 +125,21 @@ def bound_counts(kind: str, counted: Counts) -> tuple[int, int]:
     return counted["n"], counted["picked"] + counted["errors_not_picked"]
 
 
-def is_pooled(counted: Counts, options: Options) -> bool:
-    """Whether the examples of a task can be pooled with those of other tasks: theta_T must not depend on any of them."""
-    return options.kind != "buffer" and counted["errors"] is not None and unpicked_factor(options.kind, counted, options) > 0
-
-
-def event_follows(v: Decimal, kind: str, counted: Counts, t: int, content: Counts, share: Decimal) -> bool:
+def event_follows(v: Decimal, kind: str, counted: Counts, content: Counts, share: Decimal) -> bool:
     """Whether "the event has probability <= v" follows at this share; the event is an error, or a lost answer."""
     options = content["options"]
-    if kind in ("kl", "kl-tight"):
-        return compression_follows(v, kind, counted, t, content, share)
+    if kind == "kl":
+        return compression_follows(v, counted, content, share)
     n, size = bound_counts(kind, counted)
-    if part := unpicked_factor(kind, counted, options):
-        return tail_follows(v, n, size, -(share * part).ln())
-    weight = weight_above_zero if zero_is_holdout(kind, options) else weight_of_iterations
-    return preference_follows(v, n, size, share * weight(counted["iterations"], options))
+    if kind == "holdout":
+        return tail_follows(v, n, size, -share.ln())
+    return preference_follows(v, n, size, share * weight_of_iterations(counted["iterations"], options))
 
 
-def compression_follows(v: Decimal, kind: str, counted: Counts, t: int, content: Counts, share: Decimal) -> bool:
-    """The kinds that count errors outside the compression set: `kl`, the paper's, and `kl-tight`, where I u J is one set."""
+def compression_follows(v: Decimal, counted: Counts, content: Counts, share: Decimal) -> bool:
+    """The paper's kind `kl`, which counts errors outside the compression set I u J."""
     n, I, J, records = counted["n"], counted["compression"], counted["evicted"], content["records"]
     weights = [weight_of_iterations(record["iterations"], content["options"]).ln() for record in records]
-    if kind == "kl-tight":
-        eps = ln_choose(n, I + J) - zeta(I + J).ln() - sum(weights[t - 1 :]) - share.ln()
-        return tail_follows(v, n - I - J, counted["errors"], eps)
     eps = ln_choose(n, I) + ln_choose(n - I, J) - zeta(I).ln() - zeta(J).ln() - sum(weights) - share.ln()
     return kl_follows(v, n - I - J, counted["errors"], eps + J * Decimal(max(len(records) - 1, 1)).ln())
 
@@ -176,9 +147,8 @@ def compression_follows(v: Decimal, kind: str, counted: Counts, t: int, content:
 def average_follows(v: Decimal, family: str, content: Counts) -> bool:
     """Whether the mean over tasks, weighted by their examples, is at most v.
 
-    Unpicked tasks are pooled into one sample of N examples with X errors; every other task enters with its stated bound. The
-    pooled bound needs a part of delta of at most 1/4, and is 1 if X >= N - 1. Unless the kind is `holdout`, a factor that
-    is fixed in advance reduces this part: with p of m tasks pooled, 3/4 if p = m, otherwise (1/4)/(m C(m, p)).
+    Withheld examples are pooled into one sample of N examples with X errors, whose bound needs a part of delta of at most 1/4,
+    and is 1 if X >= N - 1. In any other kind every task enters with its stated bound.
     """
     options, records = content["options"], content["records"]
     share, bounds, subject = share_of_family(family, options, len(records)), values_of(content, "tasks", None), None
@@ -186,15 +156,13 @@ def average_follows(v: Decimal, family: str, content: Counts) -> bool:
         share, bounds, subject = share / len(records), values_of(content, family, "lost"), "lost"
         records = records[:-1]
     counted = {record["task"]: counts_of(record, family, subject) for record in records}
-    pooled = [bound_counts(options.kind, counts) for counts in counted.values() if is_pooled(counts, options)]
-    N, X, m = sum(n for n, _ in pooled), sum(errors for _, errors in pooled), len(counted)
-    # the part of the sum that is left for the pooled tasks; equal bounds must cancel before anything is rounded
-    left = sum((v - (0 if is_pooled(counts, options) else bounds.get(t, 1))) * counts["n"] for t, counts in counted.items())
-    if X >= N - 1 or left >= N:
-        return left >= N and any(counts["n"] for counts in counted.values())
+    N = sum(counts["n"] for counts in counted.values())
     if options.kind != "holdout":
-        share *= Decimal("0.75") if len(pooled) == m else Decimal("0.25") / (m * math.comb(m, len(pooled)))
-    return tail_follows(left / N, N, X, -min(share, Decimal("0.25")).ln())
+        # equal bounds must cancel before anything is rounded
+        slack = sum(((v - bounds.get(t, 1)) * counts["n"] for t, counts in counted.items()), Decimal(0))
+        return bool(N) and slack >= 0
+    X = sum(bound_counts(options.kind, counts)[1] for counts in counted.values())
+    return X < N - 1 and tail_follows(v, N, X, -min(share, Decimal("0.25")).ln())
 
 
 def ln_choose(n: int, k: int) -> Decimal:

@@ -2,8 +2,7 @@
 
 import importlib
 import inspect
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from torch import Tensor, nn
 from cop2l.kernel.exact import Examples
 from cop2l.kernel.form import HOLDOUT_FILES, open_regular
 from cop2l.kernel.models import MODELS, rebuild
-from cop2l.kernel.options import PRIOR, Refusal, UserError, require
-from cop2l.kernel.scale import Scale, fit_scale, scale_layer, scale_rows
+from cop2l.kernel.options import Refusal, UserError, require
+from cop2l.kernel.scale import FITTED, fit_scale, scale_rows
 
 PRECISIONS = ("float32", "float64", "float16", "bfloat16")
 Shapes = dict[str, tuple[int, ...]]
@@ -27,18 +26,13 @@ def model_for(certificate: Mapping[str, Any], function: str | None, file: Path, 
     `file` holds its tensors, with names that begin with `prefix`. Names and shapes are compared before anything is allocated.
     """
     description = {key: value for key, value in certificate["model"].items() if key != "parameters"}
-    name, inputs = description.get("name"), description.get("inputs")
+    name = description.get("name")
     if function is None and name not in [*MODELS]:  # a list, because the name may be of any type
         return None
     shapes = stored_shapes(file, prefix)
     if function is not None:
         seed = description.get("seed")
         model = auditors_model(function, seed if type(seed) is int else certificate["options"].seed)
-        if description.get("scale") == PRIOR:
-            numbers = sum(math.prod(shape) for shape in shapes.values())
-            good = type(inputs) is list and all(type(size) is int and 0 < size <= numbers for size in inputs)
-            require(good and inputs, f"The inputs of the model are described as {inputs!r:.40}.")
-            model = scalable(model, inputs)  # type: ignore[arg-type]
         require(shapes_of(model) == shapes, f"The model that {function} builds has other tensors than {file.name}.")
     else:
         require(described_shapes(description) == shapes, f"The model described has other tensors than {file.name}.")
@@ -114,44 +108,15 @@ def description_of(model: nn.Module) -> dict[str, Any]:
     return getattr(model, "description", None) or {"name": None, "class": class_name}
 
 
-class Scaled(nn.Module):
-    """A module of the user's with a scale for its inputs; integers, such as token ids, are not scaled."""
-
-    def __init__(self, model: nn.Module, inputs: Sequence[int]) -> None:
-        super().__init__()
-        self.model, self.scale = model, scale_layer(PRIOR, inputs)
-        self.description = {**description_of(model), "inputs": list(inputs), "scale": PRIOR}
-
-    def forward(self, x: Any) -> Any:
-        return self.model(self.scale(x) if x.is_floating_point() else x)
-
-
-def scalable(model: nn.Module, inputs: Sequence[int]) -> Any:
-    """The model with a scale for its inputs, which has no effect yet."""
-    if isinstance(getattr(model, "scale", None), Scale):
-        return model
-    parameter, scaled = next(model.parameters()), model
-    if type(model) in MODELS.values() and hasattr(model, "description"):
-        model.scale = scale_layer(PRIOR, inputs)
-        model.description = {**model.description, "scale": PRIOR}  # type: ignore[assignment,dict-item]
-    else:
-        scaled = Scaled(model, inputs)
-    return scaled.to(parameter.device, parameter.dtype)
-
-
-DEFAULT_PRIOR_SHARE = 0.5
-"""The prior share for methods without this option, so that all methods prepare inputs from the same examples."""
 MAX_CHANNELS = 4
 """Constants for at most this many channels count as options, not as fitted to the data."""
 
 
 def set_scale(certificate: Mapping[str, Any], first: Examples, model: Any) -> None:
-    """Compute the model's scale again from the prior part of the first task, if the certificate states such a scale."""
-    if certificate["model"].get("scale") != PRIOR:
+    """Compute the model's scale again from the learned rows of the first task, if the certificate states such a scale."""
+    if certificate["model"].get("scale") != FITTED:
         return
-    settings, options = certificate["settings"], certificate["options"]
-    share = options.prior if settings is None else settings.get("prior", DEFAULT_PRIOR_SHARE)
-    constants = fit_scale(first.take(scale_rows(len(first), share, options.seed)))
+    constants = fit_scale(first.take(scale_rows(len(first), certificate["options"].seed)))
     if constants is not None and len(constants["shift"]) == model.scale.shift.numel():
         model.scale.set_constants(**constants)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cop2l.kernel import exact
 from cop2l.kernel.arithmetic import bound_follows, least_bounds, percent, upper_tail
 from cop2l.kernel.arrays import Samples
-from cop2l.kernel.building import many_constants, set_scale, stored_shapes, stored_tensors
+from cop2l.kernel.building import many_constants, stored_shapes, stored_tensors
 from cop2l.kernel.counting import Facts, Recount, group_numbers, recount, used_rows
 from cop2l.kernel.exact import NO_ROWS, Examples, Rows, digest, model_input, parameter_count, sample, score
 from cop2l.kernel.form import Content, Unreadable, canonical_json, content_digest, read_content
@@ -80,8 +80,6 @@ def check_certificates(
             verdict.unverified.append("The model was not given, so neither its errors nor how it was learned could be checked.")
             return False
         checked_samples = check_samples(verdict, last, samples or {}, next(model.parameters()))
-        if 1 in checked_samples:
-            set_scale(last, checked_samples[1][0], model)
         # neither the weights of a seed nor committed weights depend on the data
         if last["theta_0"] == digest(model.state_dict()):
             verdict.checked.append("The initial parameters are those of the model's seed.")
@@ -222,10 +220,9 @@ def _check_work(certificate: Content, model: nn.Module, block: int, policy: Poli
     """Refuse more arithmetic than the policy allows, before anything is learned; `block` examples are scored at once."""
     options, scored, trained = certificate["options"], 0, 0
     for record in certificate["records"]:
-        stopped, prior = record["stopped"], record["prior"] + options.prior_memory_size
+        stopped = record["stopped"]
         scored += (stopped + 2) * (record["rows"] + options.memory) + 2 * (stopped + 10) * block
-        trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + (prior + options.batch) * stopped)
-        trained += options.prior_passes(record["rows"]) * (prior + options.batch) if options.prior else 0
+        trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + options.batch * stopped)
     # logits and steps take time, too
     per_example = 4 * parameter_count(model) + 300 * certificate["classes"]
     operations = per_example * (scored + 3 * trained) + 1e7 * trained / options.batch
@@ -282,11 +279,11 @@ def _check_learning(
         verdict.unverified.append(f"{refusal} But it was made on another machine, quoted below; this one is: {machine}.")
         return False
     check_repeats(verdict, run, recounts, policy)
-    picked, prior = sum(len(s.compression) + len(s.evicted) for s in learner.sets), sum(record["prior"] for record in records)
+    picked = sum(len(s.compression) + len(s.evicted) for s in learner.sets)
     verdict.checked += [
         f"All errors of {len(run)} certificate{'s' * (len(run) > 1)} were counted with the stored parameters, as stated.",
         "Learning again from all the data gave the same sets and parameters, bit for bit;",
-        f"so did rebuilding from {picked} picked and {prior} prior examples and the numbers of iterations alone.",
+        f"so did rebuilding from {picked} picked examples and the numbers of iterations alone.",
     ]
     return True
 
@@ -326,7 +323,7 @@ def _learn_again(
         for name, tensors in (("theta", model.state_dict()), ("sets", set_tensors(learner.sets))):
             require(digest(tensors) == content[name], f"Learning again gives another {name} than that stated after task {t}.")
             _checked_tensors(content, name, tensors)
-        used = [used_rows(options, i, len(samples[i][0]), sets) for i, sets in enumerate(learner.sets, 1)]
+        used = [used_rows(len(samples[i][0]), sets) for i, sets in enumerate(learner.sets, 1)]
         repeats = exact.repeated_answers([keys for _, keys in answers[t]], used)
         errors, all_facts = [errors for errors, _ in answers[t]], [facts for _, facts in samples.values()]
         recounts.append(recount(content, learner.sets, errors, repeats, all_facts))
@@ -340,7 +337,7 @@ def check_repeats(verdict: Verdict, run: Sequence[Content], recounts: Sequence[R
     if not repeats:
         verdict.checked.append("The model gives each row other outputs, so no row is a copy of another.")
         return
-    has_theorem = last["options"].kind not in ("kl", "kl-tight")
+    has_theorem = last["options"].kind != "kl"
     if policy.draws:
         verdict.assumed.append(f"Rows that repeat another ({repeats}) are independent draws of discrete data.")
         return
@@ -390,10 +387,7 @@ def _test_errors(model: nn.Module, masked_classes: Tensor | None, tests: Samples
 
 
 def _rebuild(rebuilder: ReferenceLearner, learner: ReferenceLearner, parts: Sequence[Examples]) -> None:
-    """Rebuild theta_T from the compression sets, the prior examples and the messages alone."""
-    options = learner.options
+    """Rebuild theta_T from the compression sets and the messages alone."""
     examples = [part.take(np.union1d(sets.compression, sets.evicted)) for part, sets in zip(parts, learner.sets, strict=True)]
-    prior_rows = [np.flatnonzero(~exact.certified_rows(len(part), t, options)) for t, part in enumerate(parts, 1)]
-    priors = [part.take(rows) if options.prior else None for part, rows in zip(parts, prior_rows, strict=True)]
     rebuilder.sizes = learner.sizes
-    rebuilder.reconstruct(learner.sets, examples, priors)
+    rebuilder.reconstruct(learner.sets, examples)

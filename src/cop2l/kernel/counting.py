@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cop2l.kernel.exact import Rows, certified_rows, threshold
+from cop2l.kernel.exact import Rows, threshold
 from cop2l.kernel.form import Content
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options, require
@@ -29,14 +29,14 @@ def counts(
     the event is counted on the selected rows alone. Each of them is either in the buffer or picked, because the selection
     threshold is never above the buffer's.
     """
-    rows, certified = len(event), certified_rows(len(event), task, options)
-    selected = certified & (marks(options.seed, "mark", task, n=rows) < threshold(int(certified.sum()), last, options))
+    rows = len(event)
+    selected = marks(options.seed, "mark", task, n=rows) < threshold(rows, last, options)
     compression, evicted, picked = np.zeros((3, rows), bool)
     compression[sets.compression] = evicted[sets.evicted] = picked[sets.picked] = True
     masks = {
-        "n": certified, "prior": ~certified, "compression": compression, "evicted": evicted, "picked": picked,
-        "errors": None if data_gone else event & certified & ~compression & ~evicted,
-        "errors_not_picked": None if data_gone else event & certified & ~picked,
+        "n": np.ones(rows, bool), "compression": compression, "evicted": evicted, "picked": picked,
+        "errors": None if data_gone else event & ~compression & ~evicted,
+        "errors_not_picked": None if data_gone else event & ~picked,
         "selected": selected if options.uses_marks else None,
         "compressed": selected & (event | picked) if options.uses_marks else None,
     }  # fmt: skip
@@ -70,9 +70,9 @@ def group_numbers(groups: Any, options: Options, rows: int) -> np.ndarray | None
     return numbers
 
 
-def used_rows(options: Options, task: int, rows: int, sets: Sets) -> np.ndarray:
+def used_rows(rows: int, sets: Sets) -> np.ndarray:
     """The mask of the rows of a task that the model was trained on."""
-    mask = ~certified_rows(rows, task, options)
+    mask = np.zeros(rows, bool)
     mask[np.concatenate([sets.picked, sets.compression, sets.evicted])] = True
     return mask
 

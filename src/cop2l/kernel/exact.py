@@ -141,25 +141,14 @@ def join(parts: Sequence[Examples | None]) -> Examples | None:
     return Examples(torch.cat([part.x for part in filled]), torch.cat([part.y for part in filled]), *columns)
 
 
-def gather(S: Examples, B: Examples | None, C: Rows) -> Examples | None:
+def gather(S: Examples, B: Examples | None, C: Rows) -> Examples:
     """The examples at these positions of the pool (S first, then B), in the order of C."""
     of_S, of_B = np.flatnonzero(len(S) > C), np.flatnonzero(len(S) <= C)
     if B is None or not len(of_B):
         return S.take(C)
     both = join([S.take(C[of_S]), B.take(C[of_B] - len(S))])
-    return both and both.take(np.argsort(np.concatenate([of_S, of_B])))  # restores the order of C
-
-
-def certified_rows(rows: int, task: int, options: Options) -> np.ndarray:
-    """The mask of the rows of a task: True for the certified part S_t, False for the prior part P_t.
-
-    The prior part is the floor(prior * rows) rows with the smallest second marks. It is fixed in advance, has the same size
-    in tasks of the same size, and is independent of the first marks and of the data.
-    """
-    certified = np.ones(rows, bool)
-    if options.prior:
-        certified[np.argsort(marks(options.seed, "prior", task, n=rows), kind="stable")[: int(options.prior * rows)]] = False
-    return certified
+    assert both is not None
+    return both.take(np.argsort(np.concatenate([of_S, of_B])))  # restores the order of C
 
 
 def threshold(n: int, after: int, options: Options) -> np.uint64:
@@ -169,7 +158,7 @@ def threshold(n: int, after: int, options: Options) -> np.uint64:
     a sum of independent indicators with mean at most m'/s. By Chernoff the total reaches a with probability at most
     exp(-(a - m')^2 / 2a) <= 1/100 after any given task.
     """
-    a = options.memory - options.prior_memory_size + 1
+    a = options.memory + 1
     mean = max(0.0, a - math.sqrt(9.22 * a))
     return np.uint64(min(int(mean / (after * n) * 2.0**64), 2**64 - 1)) if n else np.uint64(0)
 

@@ -156,7 +156,7 @@ def _recount(answers: Path, certificate: Content, samples: arrays.Samples, draws
     for t, record in enumerate(records, 1):
         rows: Any = {name: tensors[f"{t}/{name}"].numpy() for name in SET_NAMES if tensors}
         sets.append(Sets(**rows, iterations=record["iterations"], stopped=record["stopped"]))
-    used = [used_rows(options, t, len(errors), sets[t - 1]) for t, (errors, _, _) in enumerate(tasks, 1)]
+    used = [used_rows(len(errors), of_task) for (errors, _, _), of_task in zip(tasks, sets, strict=True)]
     repeats = exact.repeated_answers([keys for _, keys, _ in tasks], used)
     errors, facts = [errors for errors, _, _ in tasks], [facts for _, _, facts in tasks]
     counted = [repeats, NO_REPEATS] if draws else [repeats]

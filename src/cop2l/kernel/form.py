@@ -11,10 +11,10 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from cop2l.kernel.arithmetic import kind_of, unpicked_factor
+from cop2l.kernel.arithmetic import kind_of
 from cop2l.kernel.options import Options, Rule, UserError, choice_of, integer, list_of, make_rule, optional, require, short_text
 
-FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 4, "certificate.json"
+FORMAT, VERSION, TEXT_FILE = "cop2l-certificate", 5, "certificate.json"
 MAX_BYTES, MAX_TENSOR_BYTES, MAX_NUMBER, MAX_CLASSES = 2**25, 2**33, 2**53, 2**15
 HEXADECIMAL = set("0123456789abcdef")
 SCENARIOS = ("class-incremental", "task-incremental", "domain-incremental")
@@ -84,7 +84,7 @@ def class_or_name(value: Any, place: str) -> Any:
     return (integer() if type(value) is int else short_text)(value, place)
 
 
-COUNT_FIELDS = dict.fromkeys(("n", "prior", "compression", "evicted", "picked", "iterations", "stopped"), integer())
+COUNT_FIELDS = dict.fromkeys(("n", "compression", "evicted", "picked", "iterations", "stopped"), integer())
 COUNT_FIELDS |= dict.fromkeys(("errors", "errors_not_picked", "selected", "compressed"), optional(integer()))
 PART = object_of(family=choice_of("classes", "groups", "forgetting"), subject=class_or_name, **COUNT_FIELDS)
 RECORD_FIELDS = {
@@ -93,7 +93,7 @@ RECORD_FIELDS = {
 }  # fmt: skip
 STATEMENT_NAME = {
     "family": choice_of("tasks", "average", "forgetting", "classes", "groups"), "task": optional(integer(1)),
-    "subject": optional(class_or_name), "kind": choice_of("kl", "kl-tight", "preference", "combined", "buffer", "holdout"),
+    "subject": optional(class_or_name), "kind": choice_of("kl", "preference", "buffer", "holdout"),
 }  # fmt: skip
 STATEMENT = object_of(**STATEMENT_NAME, value=probability)
 CERTIFICATE_FIELDS = {
@@ -192,7 +192,7 @@ def check_records(content: Content) -> None:
 def record_conditions(record: Content, number: int, content: Content) -> Iterator[bool]:
     """The conditions that the record of a task must fulfil."""
     options, head, parts = content["options"], record["head"], record["parts"]
-    yield record["task"] == number and record["n"] + record["prior"] == record["rows"]
+    yield record["task"] == number and record["n"] == record["rows"]
     yield head == sorted(set(head)) and head[-1] < content["classes"]
     yield options.kind != "holdout" or record["errors"] is not None
     subjects = {"classes": sorted({part["subject"] for part in parts} & set(head)), "groups": options.groups}
@@ -212,7 +212,6 @@ def count_conditions(part: Content, record: Content, options: Options) -> Iterat
     yield (errors is None) == (part["errors_not_picked"] is None) == (record["errors"] is None)
     yield part["compression"] + part["evicted"] + (errors or 0) <= n and picked + (part["errors_not_picked"] or 0) <= n
     yield not (options.uses_marks and part["evicted"])  # marks: nothing moves to J
-    yield options.buffer != "count-only" or picked == 0 or record["iterations"] > 0
     yield options.uses_marks == (selected is not None) == (part["compressed"] is not None)
     yield (part["compressed"] or 0) <= (selected or 0) <= n
 
@@ -225,7 +224,7 @@ def promised_statements(options: Options, records: Sequence[Mapping[str, Any]]) 
             kind = kind_of(record, options)
             subjects = [None] if family == "tasks" else [part["subject"] for part in record["parts"] if part["family"] == family]
             if family == "forgetting" and subjects:
-                subjects = ["lost", "net"] if unpicked_factor(kind, record, options) else ["lost"]
+                subjects = ["lost", "net"] if kind == "holdout" else ["lost"]
             if record["errors"] is not None or options.uses_marks:
                 names += [(family, number, subject, kind) for subject in subjects]
         if family == "average" or (family == "forgetting" and len(records) > 1):

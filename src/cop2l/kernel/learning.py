@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cop2l.kernel.exact import NO_ROWS, Examples, Rows, block_rows, certified_rows, gather, join, score, threshold
+from cop2l.kernel.exact import NO_ROWS, Examples, Rows, gather, join, score, threshold
 from cop2l.kernel.options import Options, require
 from cop2l.kernel.training import Optimiser, train
 from cop2l.randomness import marks
@@ -68,22 +67,19 @@ class Pool:
     With `joined`, S and B are one part: a rerun then scores fewer blocks, but cannot count the errors of S.
     """
 
-    def __init__(self, S: Examples, B: Examples | None, candidates: np.ndarray, options: Options, joined: bool) -> None:
+    def __init__(self, S: Examples, B: Examples | None, options: Options, joined: bool) -> None:
         parts = [S] if B is None else [S, B]
         self.n, self.k = len(S), options.k
         self.parts = [join(parts) or S] if joined else parts
         self.mark = np.concatenate([part.mark for part in parts])
-        self.weight, self._pick_weight = (
-            np.repeat([1.0, w], [self.n, len(self.mark) - self.n]) for w in (options.omega, options.pick_omega or options.omega)
-        )
-        self.remaining = np.concatenate([candidates, np.ones(len(self.mark) - self.n, bool)])
-        self.certified, self.picked_of_S = int(candidates.sum()), 0
-        self.blocks = [NO_ROWS]
+        self.weight = np.repeat([1.0, options.omega], [self.n, len(self.mark) - self.n])
+        self.remaining = np.ones(len(self.mark), bool)
+        self.picked_of_S, self.blocks = 0, [NO_ROWS]
 
     def weighted_losses(self, scores: Sequence[tuple[Tensor, np.ndarray]]) -> tuple[np.ndarray, int]:
         """Weight * loss of every example, minus infinity for those that cannot be picked, and the number of errors of S."""
         losses = torch.cat([loss for loss, _ in scores])
-        weighted = (losses * torch.from_numpy(self._pick_weight).to(losses)).cpu().numpy()
+        weighted = (losses * torch.from_numpy(self.weight).to(losses)).cpu().numpy()
         errors = scores[0][1][: self.n] & self.remaining[: self.n]
         return np.where(self.remaining, weighted, -math.inf), int(errors.sum())
 
@@ -107,16 +103,10 @@ class ReferenceLearner:
     masked_classes: Tensor | None = None
     """For task-incremental: see `head_masks`."""
     sets: list[Sets] = field(default_factory=list)
-    sizes: list[tuple[int, int]] = field(default_factory=list)
-    """For each task the number of its rows, and of its certified rows."""
+    sizes: list[int] = field(default_factory=list)
+    """For each task the number of its rows."""
     buffer: list[Examples] = field(default_factory=list)
-    """B_1..B_t: examples of the certified parts."""
-    prior: list[Examples] = field(default_factory=list)
-    """The stored prior examples of each task."""
-    prior_counts: list[Tensor] = field(default_factory=list)
-    """For each task the number of examples of each class in its prior part."""
-    sums: dict[str, Tensor] = field(default_factory=dict)
-    """If tasks start with LDA, sums over all prior parts and picks so far: `count` and `sum` of each class, and `square`."""
+    """B_1..B_t."""
 
     @property
     def task(self) -> int:
@@ -127,33 +117,28 @@ class ReferenceLearner:
         """The losses and the errors of each part of a pool; an engine may compute the same bits in another way."""
         return [score(self.model, part, self.masked_classes) for part in parts]
 
-    def update(self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, purpose: str, j: int = 0) -> None:
+    def update(self, optimiser: Optimiser, trained: Examples, weight: Tensor, j: int) -> None:
         """Train on these examples; an engine may compute the same bits in another way."""
-        seed_words = (self.options.seed, purpose, self.task, j)
-        train(self.model, optimiser, trained, weight, epochs, self.options.batch, seed_words, self.masked_classes)
+        options, seed_words = self.options, (self.options.seed, "update", self.task, j)
+        train(self.model, optimiser, trained, weight, options.epochs, options.batch, seed_words, self.masked_classes)
 
     def observe(self, event: dict[str, Any]) -> None:
         """Get what an iteration of a search did; `least` says that its criterion is the least so far."""
 
-    def mp2l(
-        self, S: Examples, B: Examples | None, candidates: np.ndarray, prior: Examples | None,
-        kept_iterations: int | None = None, longest: int | None = None,
-    ) -> Outcome:  # fmt: skip
+    def mp2l(self, S: Examples, B: Examples | None, kept_iterations: int | None = None, longest: int | None = None) -> Outcome:
         r"""Algorithm 2, mP2L(theta, S, B, gamma, K), in blocks of k: pick the largest losses, train on all picked, repeat.
 
         The block is a function of theta and of the pool S u B \ C as a set: its k largest by (weight * loss, then smaller mark).
         Without `kept_iterations` the algorithm runs to its stop and keeps the iteration with the least criterion, which reads S
         alone. With it, the algorithm performs that number of iterations, or fewer if gamma stops it first.
 
-        candidates   mask over S: True for the certified part; the prior part is never picked nor counted
-        prior        examples that every update trains on beside C
-        longest      more iterations than this are refused
+        longest: more iterations than this are refused
         """
         options, searching = self.options, kept_iterations is None
-        pool = Pool(S, B, candidates, options, joined=not searching)  # line 2: S* <- S u B*
+        pool = Pool(S, B, options, joined=not searching)  # line 2: S* <- S u B*
         last = options.max_iterations if searching else kept_iterations
         optimiser = Optimiser(self.model, options.optimiser, options.lr)
-        trained, weight = prior, self.prior_weight(prior)  # line 1: C_0 <- {}
+        trained: Examples | None = None  # line 1: C_0 <- {}
         theta, best, least, j = self.model.state_dict(), 0, math.inf, 0
         while True:
             losses, errors = pool.weighted_losses(self.score(pool.parts))
@@ -162,7 +147,7 @@ class ReferenceLearner:
             require(not math.isnan(largest), f"{diverged}; lower lr ({options.lr}) or omega.")
             below_gamma = not largest >= options.gamma  # line 4: while l * w >= gamma
             if searching:
-                value = criterion(options, pool.certified, pool.picked_of_S, errors, j)
+                value = criterion(options, len(S), pool.picked_of_S, errors)
                 on_grid = not options.grid_points or j in options.grid_points or below_gamma
                 is_least = on_grid and (value < least or options.stop == "none")
                 if is_least:
@@ -172,17 +157,15 @@ class ReferenceLearner:
                 self.observe({**event, "errors": errors, "criterion": value, "least": is_least})
             if below_gamma or j == last:
                 break
-            if searching and options.stop != "none" and criterion(options, pool.certified, pool.picked_of_S, 0, j + 1) >= least:
+            if searching and options.stop != "none" and criterion(options, len(S), pool.picked_of_S, 0) >= least:
                 break  # the picks alone cost too much: no later iteration has a smaller criterion
             require(j != longest, f"Task {self.task} does not stop after {j} iterations, as the certificate states.")
-            block = pool.pick(losses)
-            trained = join([trained, gather(S, B, block)])  # line 6: C_k <- C_{k-1} u {...}
+            block = pool.pick(losses)  # line 6: C_k <- C_{k-1} u {...}
+            trained = join([trained, gather(S, B, block)])
             assert trained is not None
-            weight = torch.cat([weight, torch.from_numpy(pool.weight[block]).to(weight)])
-            balanced = prior is not None and options.balance
-            weights = class_balanced_weights(trained.y) if balanced else weight
+            weight = torch.from_numpy(pool.weight[np.concatenate(pool.blocks)])
             j += 1
-            self.update(optimiser, trained, weights, options.epochs, "update", j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
+            self.update(optimiser, trained, weight, j)  # line 7: theta_k <- update(theta_{k-1}, C_k)
         if searching:  # lines 10-12: k <- argmin of the criterion; all state goes back to it
             self.model.load_state_dict(theta)
         K = best if searching else j
@@ -196,14 +179,10 @@ class ReferenceLearner:
         uses marks nothing moves to J.
         """
         t, n, options = self.task, len(S), self.options
-        certified = certified_rows(n, t, options)
-        B = self.replayed()  # line 4
-        own_prior = S.take(np.flatnonzero(~certified)) if options.prior else None
-        prior = self.train_on_prior(own_prior, n)
-        outcome = self.mp2l(S, B, certified, prior, longest=longest)  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S_t, B*)
+        B = join(self.buffer)  # line 4
+        outcome = self.mp2l(S, B, longest=longest)  # line 5: theta_t, C* <- mP2L(theta_{t-1}, S_t, B*)
         C, picked = outcome.compression, outcome.picked
-        self.add_to_sums(gather(S, B, C) if options.start == "slda" else None)
-        self.sizes.append((n, int(certified.sum())))
+        self.sizes.append(n)
         own_picks = np.sort(C[n > C])
         for i, past in enumerate(self.sets, 1):
             if B is not None:
@@ -216,14 +195,13 @@ class ReferenceLearner:
             past.evicted = np.union1d(past.evicted, evicted)  # line 12: J_i
             past.compression = np.setdiff1d(past.compression, evicted)  # line 13; `reconstruct` does not need mu1_i (line 14)
             self.buffer[i - 1] = B_i if in_buffer.all() else B_i.take(np.flatnonzero(in_buffer))
-        not_picked = np.setdiff1d(np.flatnonzero(certified), own_picks, assume_unique=True)
-        self.store_prior(own_prior)
+        not_picked = np.setdiff1d(np.arange(n), own_picks, assume_unique=True)
         self.sets.append(Sets(own_picks, own_picks, NO_ROWS, own_picks, outcome.kept_iterations, outcome.stopped))  # line 6
         self.buffer.append(S.take(not_picked[self.kept_in_buffer(not_picked, t, t)]))  # line 9: B_t
         return outcome
 
-    def reconstruct(self, sets: Sequence[Sets], examples: Sequence[Examples], priors: Sequence[Examples | None]) -> None:
-        """Algorithm 5: turn theta_0 in the model into theta_T, from the examples I_t u J_t, the prior parts and the messages.
+    def reconstruct(self, sets: Sequence[Sets], examples: Sequence[Examples]) -> None:
+        """Algorithm 5: turn theta_0 in the model into theta_T, from the examples I_t u J_t and the messages.
 
         Why it gives the same bits: every picked block is contained in the stored examples. It had the k largest losses among all
         examples, so it has them among the stored ones. Differences from the printed text: mP2L performs mu2_t iterations, not
@@ -231,23 +209,15 @@ class ReferenceLearner:
         in the buffer, so that neither J_t nor the times mu1_t are needed. The sizes of the tasks must be known, too.
         """
         buffer_rows: list[Rows] = []  # for each task all rows in the buffer, also those of unknown examples
-        for t, (recorded, S, own_prior) in enumerate(zip(sets, examples, priors, strict=True), 1):
-            B, size = self.replayed(), self.sizes[t - 1][0]
-            prior = self.train_on_prior(own_prior, size)
-            C = self.mp2l(S, B, np.ones(len(S), bool), prior, recorded.iterations).compression  # line 4: K = mu2_t
-            self.add_to_sums(gather(S, B, C) if self.options.start == "slda" else None)
+        for t, (recorded, S) in enumerate(zip(sets, examples, strict=True), 1):
+            C = self.mp2l(S, join(self.buffer), recorded.iterations).compression  # line 4: K = mu2_t
             own_picks = np.sort(S.row[C[len(S) > C]])  # not read from the recorded sets
-            buffer_rows.append(np.setdiff1d(np.flatnonzero(certified_rows(size, t, self.options)), own_picks))
+            buffer_rows.append(np.setdiff1d(np.arange(self.sizes[t - 1]), own_picks))
             self.buffer.append(S)  # line 5
-            self.store_prior(own_prior)
             self.sets.append(replace(recorded, own_picks=own_picks))
             for i, B_i in enumerate(self.buffer):  # lines 6-11
                 buffer_rows[i] = buffer_rows[i][self.kept_in_buffer(buffer_rows[i], i + 1, t)]
                 self.buffer[i] = B_i.take(np.flatnonzero(np.isin(B_i.row, buffer_rows[i])))
-
-    def replayed(self) -> Examples | None:
-        """B*: the examples that can be picked beside the new sample; none of a count-only buffer."""
-        return None if self.options.buffer == "count-only" else join(self.buffer)
 
     def kept_in_buffer(self, rows: Rows, task: int, after: int) -> np.ndarray:
         """The mask of these rows of `task` that are in the buffer after task `after`.
@@ -255,109 +225,11 @@ class ReferenceLearner:
         It is a function of (seed, task, after), of the row numbers and of the number of examples picked at the task itself: of no
         other example, and of no content.
         """
-        (total, n), picks, options = self.sizes[task - 1], len(self.sets[task - 1].own_picks), self.options
+        n, picks, options = self.sizes[task - 1], len(self.sets[task - 1].own_picks), self.options
         if options.uses_marks:
-            return np.asarray(marks(options.seed, "mark", task, n=total)[rows] < threshold(n - picks, after, options))
-        keys = marks(options.seed, "uniform", task, after, n=total)[rows]  # sample(B_i, floor(m/s))
-        return np.argsort(np.argsort(keys, kind="stable")) < (options.memory - options.prior_memory_size) // after
-
-    def train_on_prior(self, own_prior: Examples | None, rows: int) -> Examples | None:
-        """Before the first pick of a task with this number of rows, train on all prior examples, stored and own; or use LDA."""
-        prior, options = join([*self.prior, own_prior]), self.options
-        if options.start == "slda":
-            self.add_to_sums(own_prior)
-            if self.sums:  # the prior part of a small task may be empty
-                self.solve_head()
-            return prior if options.prior_memory else None
-        if prior is not None and (epochs := options.prior_passes(rows)):
-            weight = class_balanced_weights(prior.y) if options.balance else self.prior_weight(prior)
-            optimiser = Optimiser(self.model, options.optimiser, options.prior_lr or options.lr)
-            self.update(optimiser, prior, weight, epochs, "prior")
-        return prior
-
-    def prior_weight(self, prior: Examples | None) -> Tensor:
-        """The weight of each prior example: n / stored of its task and class, and 1 at the newest task."""
-        if prior is None:
-            return torch.ones(0, dtype=torch.float64)
-        weight = torch.ones(len(prior), dtype=torch.float64, device=prior.y.device)
-        for t, count in enumerate(self.prior_counts, 1):
-            of_task = torch.from_numpy(prior.task == t).to(prior.y.device)
-            y = prior.y[of_task]
-            weight[of_task] = (count.to(y.device).double() / torch.bincount(y, minlength=len(count)))[y]
-        return weight
-
-    def add_to_sums(self, part: Examples | None) -> None:
-        """Add examples to the sums: their number in each class, their features, and the products of features."""
-        if part is None:
-            return
-        head, labels = linear_head(self.model), iter(torch.split(part.y, block_rows(part.x)))
-
-        def add(_: Any, inputs: tuple[Tensor, ...]) -> None:
-            one_hot = F.one_hot(next(labels), head.out_features).double()
-            z = inputs[0][: len(one_hot)].double()
-            for name, term in (("count", one_hot.sum(0)), ("sum", one_hot.T @ z), ("square", gram(z))):
-                self.sums[name] = self.sums[name] + term if name in self.sums else term
-
-        with head.register_forward_pre_hook(add):
-            score(self.model, part)
-
-    def solve_head(self) -> None:
-        """Set the head to linear discriminant analysis of the sums."""
-        head, count = linear_head(self.model), self.sums["count"]
-        mean = self.sums["sum"] / count.clamp(min=1)[:, None]
-        scatter = self.sums["square"] - (mean.T * count) @ mean
-        weight, bias = discriminant(mean, scatter, count.sum(), self.options.shrinkage, self.options.ridge)
-        head.weight.data.copy_(weight)
-        head.bias.data.copy_(bias.masked_fill(count == 0, -1e9))  # a class without examples
-
-    def store_prior(self, own_prior: Examples | None) -> None:
-        """Store the same number of prior examples of each task, balanced over its classes, in the order of their second marks."""
-        if own_prior is not None:
-            self.prior.append(own_prior)
-            self.prior_counts.append(torch.bincount(own_prior.y).cpu())
-            share = self.options.prior_memory_size // self.task
-            self.prior = [part.take(balanced_order(part, self.options.seed)[:share]) for part in self.prior]
-
-
-def linear_head(model: nn.Module) -> nn.Linear:
-    """The last linear layer; refused if anything else is trained."""
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    trained = {p for p in model.parameters() if p.requires_grad}
-    good = layers and layers[-1].bias is not None and trained <= {*layers[-1].parameters()}
-    require(good, "start='slda' needs a model that trains a linear head with a bias and nothing else, on fixed features.")
-    return layers[-1]
-
-
-def discriminant(mean: Tensor, scatter: Tensor, n: Tensor, e: float, ridge: float = 0.0) -> tuple[Tensor, Tensor]:
-    """W = mu ((1 - e) Sigma + (e + r / N) I)^-1 and b = -diag(W mu^T) / 2: linear discriminant analysis of N examples."""
-    shrunk = scatter * ((1 - e) / n)
-    shrunk.diagonal().add_(e + ridge / n)
-    lower, failed = torch.linalg.cholesky_ex(shrunk)
-    require(not failed, "The covariance of the features cannot be inverted, as if some were copies: raise shrinkage.")
-    weight = torch.cholesky_solve(mean.T, lower).T
-    return weight, -(mean * weight).sum(1) / 2
-
-
-def gram(z: Tensor) -> Tensor:
-    """z^T z, of which only the upper triangle is computed, in blocks of 512 columns."""
-    upper = torch.cat([F.pad(z[:, i : i + 512].T @ z[:, i:], (i, 0)) for i in range(0, z.shape[1], 512)]).triu()
-    return upper + upper.triu(1).T
-
-
-def class_balanced_weights(y: Tensor) -> Tensor:
-    """Weights with mean one that give every class in y the same total weight."""
-    counts = torch.bincount(y)
-    return len(y) / ((counts > 0).sum() * counts[y]).double()
-
-
-def balanced_order(part: Examples, seed: int) -> np.ndarray:
-    """An order of positions in which every prefix has nearly equal numbers of each class."""
-    if not len(part):
-        return NO_ROWS
-    order = np.argsort(marks(seed, "prior", int(part.task[0]), n=int(part.row.max()) + 1)[part.row], kind="stable")
-    labels, rank = part.y.cpu().numpy()[order], np.empty(len(order), np.int64)
-    rank[np.argsort(labels, kind="stable")] = np.concatenate([np.arange(n) for n in np.unique(labels, return_counts=True)[1]])
-    return np.asarray(order[np.argsort(rank, kind="stable")])
+            return np.asarray(marks(options.seed, "mark", task, n=n)[rows] < threshold(n - picks, after, options))
+        keys = marks(options.seed, "uniform", task, after, n=n)[rows]  # sample(B_i, floor(m/s))
+        return np.argsort(np.argsort(keys, kind="stable")) < options.memory // after
 
 
 def kl_inverse(q: float, eps: float) -> float:
@@ -370,22 +242,14 @@ def kl_inverse(q: float, eps: float) -> float:
     return high
 
 
-def criterion(options: Options, n: int, picked: int, errors: int, iterations: int) -> float:
+def criterion(options: Options, n: int, picked: int, errors: int) -> float:
     """The value that early stopping minimises. It reads the current task alone; it is no bound, and nothing is claimed of it.
 
-    kl: the single-task bound of the paper. preference: (picked + errors)/n. combined: about the combined bound of this task:
-    errors alone if nothing was picked, else errors and picks, at the price of choosing the number of iterations.
+    kl: the single-task bound of the paper. preference: (picked + errors)/n.
     """
     remaining, price = n - picked, -math.log(options.delta)
     if options.stop in ("none", "preference") or not n:
         return (picked + errors) / max(n, 1)
-    if options.stop == "kl":
-        price += math.lgamma(n + 1) - math.lgamma(picked + 1) - math.lgamma(remaining + 1)
-        price += math.log(2 * math.sqrt(max(remaining, 1)) * (picked + 1) ** 2 * math.pi**2 / 6)
-        return kl_inverse(errors / remaining, price / remaining) if remaining else 1.0
-    price += math.log(options.tasks or 1)
-    if not iterations:
-        return kl_inverse(errors / n, (price + math.log(4 / 3)) / n)
-    points = len(options.grid_points)
-    price += math.log(4 * (points - 1 if points else (iterations + 1) ** 2 * math.pi**2 / 6))
-    return kl_inverse((picked + errors) / n, (price + math.log(picked + errors + 1) / 2) / n)
+    price += math.lgamma(n + 1) - math.lgamma(picked + 1) - math.lgamma(remaining + 1)
+    price += math.log(2 * math.sqrt(max(remaining, 1)) * (picked + 1) ** 2 * math.pi**2 / 6)
+    return kl_inverse(errors / remaining, price / remaining) if remaining else 1.0

@@ -7,10 +7,8 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-Kind = Literal["kl", "kl-tight", "preference", "combined", "buffer", "holdout"]
+Kind = Literal["kl", "preference", "buffer", "holdout"]
 Family = Literal["tasks", "average", "forgetting", "classes", "groups"]
-PRIOR = "prior"
-"""The scale whose constants come from the prior part of the first task."""
 
 
 class UserError(ValueError):
@@ -100,8 +98,6 @@ class Options:
     """How many examples one iteration picks."""
     omega: Annotated[float, positive_number] = 15.0
     """Weight of the buffer's examples, in picking, training and the stopping test."""
-    pick_omega: Annotated[float | None, optional(positive_number)] = None
-    """Weight of the buffer's examples in picking and in the stopping test; None: omega."""
     gamma: Annotated[float, positive_number] = -math.log(0.5)
     """Picking stops when every weighted loss outside the compression set is below this."""
     epochs: Annotated[int, integer(1, 10**6)] = 10
@@ -110,35 +106,16 @@ class Options:
     """Rows of every mini-batch; a smaller one is filled up with rows of its own, at weight zero."""
     lr: Annotated[float, positive_number] = 0.001
     """Learning rate."""
-    optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
-    """Plain SGD as in the paper, SGD with momentum 0.9, or Adam; its state starts fresh at each task."""
-    buffer: Literal["uniform", "threshold", "count-only"] = "threshold"
-    """Which examples of the past are kept: a random sample (the paper), those with a mark below a threshold, or `count-only`: the
-    same, but they only serve to count errors and are never picked."""
-    stop: Literal["kl", "preference", "combined", "none"] = "preference"
-    """Which iteration is kept: that with the least kl bound (the paper), (picked + errors)/n or combined bound; or the last."""
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    """Plain SGD as in the paper, or Adam; its state starts fresh at each task."""
+    buffer: Literal["uniform", "threshold"] = "threshold"
+    """Which examples of the past are kept: a random sample (the paper), or those with a mark below a threshold."""
+    stop: Literal["kl", "preference", "none"] = "preference"
+    """Which iteration is kept: that with the least kl bound (the paper) or (picked + errors)/n; or the last."""
     grid: bool = False
     """Only the iterations 0, 1, 2, 3, 4, 6, 8, 12, ... and max_iterations may be kept: the choice then costs less."""
     max_iterations: Annotated[int | None, optional(integer(0, 10**9))] = None
     """Picking also stops after this many iterations."""
-    prior: Annotated[float, real_number(0, 0.999)] = 0.0
-    """Share of each task that are prior examples: used for training and replay, not certified (rho)."""
-    prior_memory: Annotated[float, real_number(0, 1)] = 1.0
-    """Share of the memory that holds prior examples, if there is a prior part; the rest holds the buffer."""
-    prior_epochs: Annotated[int | None, optional(integer(0, 10**6))] = 40
-    """Passes over the prior examples (own and stored) before the first pick; None: 60 000 / rows of the task, from 20 to 200."""
-    prior_lr: Annotated[float | None, optional(positive_number)] = None
-    """Learning rate of that training; None: the same as lr."""
-    balance: bool = True
-    """With a prior part, every class has the same total weight in training. Without balance, a stored prior example has the
-    weight n / stored of its task and class: 1 until the memory is full."""
-    start: Literal["weights", "slda"] = "weights"
-    """What a task begins with: the weights as they are, or `slda`: the linear head that LDA computes from sums over all prior
-    parts and picks so far. `slda` is for a model that trains its head alone, and does not use prior_epochs."""
-    shrinkage: Annotated[float, real_number(1e-12, 1)] = 1e-4
-    """The weight of the identity beside the covariance, if start is `slda`."""
-    ridge: Annotated[float, real_number(0, 1e12)] = 0.0
-    """ridge / N is added to the diagonal of the covariance of N examples, so that it weighs less with more examples."""
     delta: Annotated[float, real_number(1e-300, 0.5)] = 0.05
     """The claim holds with probability at least 1 - delta."""
     siblings: Annotated[int, integer(1, 10**6)] = 1
@@ -161,38 +138,27 @@ class Options:
         for key, rule in OPTION_RULES.items():
             value = rule(getattr(self, key), key)
             object.__setattr__(self, key, tuple(value) if isinstance(value, list) else value)
-        require(self.kind != "combined" or self.buffer == "count-only", "The kind 'combined' needs buffer='count-only'.")
         kind_fits = self.kind not in ("preference", "buffer") or self.uses_marks
-        require(kind_fits, f"The kind {self.kind!r} needs buffer='threshold' or 'count-only'; or take the kind 'kl-tight'.")
+        require(kind_fits, f"The kind {self.kind!r} needs buffer='threshold'; or take the kind 'kl'.")
         distinct = all(len(set(names)) == len(names) for names in (self.claim, self.groups))
         require(distinct, "Name each claimed family and each group once.")
         require(bool(self.groups) == ("groups" in self.claim), "Declare groups=[...] if and only if 'groups' is claimed.")
         average_follows = "average" not in self.claim or "tasks" in self.claim or self.kind == "holdout"
         require(average_follows, "The average needs the bounds of the tasks when examples are picked: claim tasks, too.")
         require(len(self.shares) in (0, len(self.claim)), "Give shares one whole number for each claimed family.")
-        require(self.start == "weights" or self.prior, "start='slda' needs a prior part to begin with: give prior=0.2, say.")
         require(not self.grid or self.max_iterations is not None, "grid=True needs max_iterations, the last number of the grid.")
         enough = self.tasks is None or self.memory >= self.tasks
         require(enough, f"memory={self.memory} is less than the number of tasks, {self.tasks}; give each task an example.")
 
     @property
-    def prior_memory_size(self) -> int:
-        """How many prior examples the memory may hold."""
-        return round(self.prior_memory * self.memory) if self.prior else 0
-
-    def prior_passes(self, rows: int) -> int:
-        """Passes over the prior examples at a task with this number of rows."""
-        return min(max(60_000 // max(rows, 1), 20), 200) if self.prior_epochs is None else self.prior_epochs
-
-    @property
     def uses_marks(self) -> bool:
         """Whether the mark of an example decides if it stays in the buffer; the preference certificate needs this."""
-        return self.buffer in ("threshold", "count-only")
+        return self.buffer == "threshold"
 
     @property
     def paid_families(self) -> int:
         """The number of families that delta is divided between; an average of bounds that hold anyway costs nothing."""
-        return len(self.claim) - ("average" in self.claim and self.kind not in ("holdout", "combined"))
+        return len(self.claim) - ("average" in self.claim and self.kind != "holdout")
 
     @property
     def anytime(self) -> bool:

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.kernel.exact import Examples, certified_rows
-from cop2l.kernel.options import PRIOR, Options, UserError
+from cop2l.kernel.exact import Examples
+from cop2l.kernel.options import UserError
 from cop2l.randomness import marks
 
 MAX_ROWS, MAX_VALUES, MIN_ROWS = 1000, 10**7, 20
@@ -19,8 +19,10 @@ SIMILAR_SIZE = 16
 DEVIATION_OVER_MEDIAN_DISTANCE = 1.5
 """Of a normal distribution: the standard deviation over the median distance from the mean."""
 
+FITTED = "fitted"
+"""The scale whose constants are fitted to examples of the first task that do not certify."""
 LIMIT = 10.0
-"""Scaled values are clipped to this, if the constants come from the prior part: larger ones are outliers."""
+"""Scaled values are clipped to this, if the constants come from examples: larger ones are outliers."""
 MAX_CONSTANT = 2.0**53
 
 
@@ -46,14 +48,14 @@ class Scale(nn.Module):
 
 
 def scale_layer(scale: Any, inputs: Sequence[int]) -> Scale:
-    """The layer for `prior`, without effect until its constants are set, or for a shift and a factor (numbers or lists)."""
+    """The layer for `fitted`, without effect until its constants are set, or for a shift and a factor (numbers or lists)."""
     size = inputs[0] if len(inputs) in (1, 3) else 1
-    if scale == PRIOR:
+    if scale == FITTED:
         return Scale(torch.zeros(size), torch.ones(size), inputs, limited=True)
     pair = [part if isinstance(part, list) else [part] for part in scale] if isinstance(scale, list) else []
     if not (len(pair) == 2 and len(pair[0]) == len(pair[1]) in (1, size) and all(map(_are_constants, pair)) and all(pair[1])):
         raise UserError(
-            f"The scale of the inputs is {scale!r:.80}; give 'prior', or a shift and a factor that is not 0, such as "
+            f"The scale of the inputs is {scale!r:.80}; give 'fitted', or a shift and a factor that is not 0, such as "
             f"[127.5, 0.0078125]{f': numbers, or two lists of {size}' * (size > 1)}."
         )
     shift, factor = (torch.tensor(values, dtype=torch.float32) for values in pair)
@@ -64,10 +66,9 @@ def _are_constants(values: list[Any]) -> bool:
     return all(type(value) in (int, float) and math.isfinite(value) and abs(value) <= MAX_CONSTANT for value in values)
 
 
-def scale_rows(n: int, share: float, seed: int) -> np.ndarray:
-    """At most MAX_ROWS rows of the first task's prior part, in the order of their second marks."""
-    rows = np.flatnonzero(~certified_rows(n, 1, Options(prior=share, seed=seed)))
-    return np.asarray(rows[np.argsort(marks(seed, "prior", 1, n=n)[rows], kind="stable")][:MAX_ROWS])
+def scale_rows(n: int, seed: int) -> np.ndarray:
+    """At most MAX_ROWS of n rows that were learned from and do not certify, in the order of marks."""
+    return np.asarray(np.argsort(marks(seed, "scale", 1, n=n), kind="stable")[:MAX_ROWS])
 
 
 def fit_scale(part: Examples) -> dict[str, list[float]] | None:

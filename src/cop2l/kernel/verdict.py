@@ -81,18 +81,17 @@ def claim_lines(content: Content, statements: Sequence[Content]) -> list[str]:
 
 
 def claim_subject(certificate: Content) -> list[str]:
-    """The scenario, the seeds, and the numbers of examples that certify, train only, or were picked."""
+    """The scenario, the seeds, and the numbers of examples that certify or were picked."""
     options, records = certificate["options"], certificate["records"]
     seeds = {"seed": options.seed} | {key: value for key, value in (certificate["data"] or {}).items() if key.endswith("seed")}
     shown = ", ".join(f"{name}={value}" for name, value in seeds.items() if type(value) is int)
     lines = [f"{certificate['scenario']}, {certificate['classes']} classes, {shown}, threads={certificate['threads']}"]
     if options.kind == "holdout":
         return [*lines, f"withheld examples that certify: {sum(record['rows'] for record in records)}"]
-    prior, picked = (sum(record[name] for record in records) for name in ("prior", "picked"))
+    picked = sum(record["picked"] for record in records)
     # of a task whose data is gone, only the examples in memory certify
     n = sum((r["selected"] or 0) if r["errors_not_picked"] is None else r["n"] for r in records)
-    lines.append(f"examples that certify: {n}; prior examples, which only train: {prior}; picked: {picked}")
-    return lines if picked else [*lines, "Nothing was picked: this is a hold-out certificate."]
+    return [*lines, f"examples that certify: {n}; picked: {picked}"]
 
 
 def issuers_texts(certificate: Content) -> list[str]:

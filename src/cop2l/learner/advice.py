@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from cop2l.errors import Advice
-from cop2l.kernel.exact import Examples, certified_rows, join, score
+from cop2l.kernel.exact import Examples, score
 from cop2l.kernel.samples import ROWS
 from cop2l.learner.engine import Engine
 
@@ -40,23 +40,21 @@ def one_class(task: int, head: Sequence[int], y: Tensor, scenario: str) -> Itera
 def underfitting(engine: Engine, S: Examples) -> Iterator[str]:
     """Warn of many errors on the examples of the newest task, or on those that were replayed.
 
-    Picks are the examples that the model finds hardest, so that many errors on them alone are no sign of underfitting. Without
-    prior examples the whole task is scored, unless it has few errors even if all its picks are wrong.
+    Picks are the examples that the model finds hardest, so that many errors on them alone are no sign of underfitting. The
+    whole task is scored, unless it has few errors even if all its picks are wrong.
     """
     task, options = len(engine.sets), engine.options
-    prior_rows = np.flatnonzero(~certified_rows(len(S), task, options))
-    rows = (prior_rows if len(prior_rows) else np.arange(len(S)))[:ROWS]
+    rows = np.arange(len(S))[:ROWS]
     kept = [event for event in engine.trace if event["least"]][-1]
     parts = dict[str, Examples | None]()
-    if len(prior_rows) or kept["errors"] + kept["picked"] > HIGH * len(rows):
-        parts[f"task {task}{' that it was trained on' * bool(len(prior_rows))}"] = S.take(rows)
-    parts["earlier tasks that it replays"] = join(engine.prior[: task - 1])
+    if kept["errors"] + kept["picked"] > HIGH * len(rows):
+        parts[f"task {task}"] = S.take(rows)
     for name, part in parts.items():
         if part is None or len(part) < ENOUGH:
             continue
         share = score(engine.model, part, engine.masked_classes)[1].mean()
         if share > HIGH:
-            advice = "and prior_lr, more prior_epochs" if options.prior else "or more epochs"
+            advice = "or more epochs"
             advice += ", adam as the optimiser" * (options.optimiser != "adam")
             yield (
                 f"The model misclassifies {100 * share:.0f} % of the examples of {name}: it underfits; "

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,9 @@ from cop2l.errors import UserError, unknown
 from cop2l.kernel.building import description_of
 from cop2l.kernel.exact import Examples, check_alone, digest, exact_arithmetic, head_masks, machine, sample
 from cop2l.kernel.learning import set_tensors
-from cop2l.kernel.options import PRIOR, Options
+from cop2l.kernel.options import Options
 from cop2l.kernel.samples import blocks_of, fingerprint
-from cop2l.learner import advice, counting, prior, saved
+from cop2l.learner import advice, counting, saved
 from cop2l.learner.engine import Engine
 from cop2l.learner.inputs import by_name, check_finite, features, inputs, labelled, wrong_shape
 from cop2l.learner.presets import Choice, OptionValues
@@ -50,7 +50,7 @@ class CoP2L:
     ...     learner.learn(x, y)
     >>> certificate = learner.certify({t: (x, y) for x, y, t in stream})
     >>> learner.tasks_seen, sorted(certificate.bounds), certificate.kind
-    (2, [1, 2], 'combined')
+    (2, [1, 2], 'preference')
     """
 
     def __init__(
@@ -59,7 +59,6 @@ class CoP2L:
         *,
         scenario: str = "class-incremental",
         preset: str = Choice.preset,
-        scale: Literal["prior", "none"] | None = None,
         not_valid: Sequence[str] = (),
         data: dict[str, Any] | None = None,
         commitment: str | None = None,
@@ -71,9 +70,7 @@ class CoP2L:
         Args:
             model: A model of `cop2l.models.build`, or any torch module that returns one row of logits per example.
             scenario: "class-incremental", "task-incremental" or "domain-incremental".
-            preset: The set of default options: "default", "picking", "hybrid" or "paper" (docs/configuration.md).
-            scale: "prior" scales the inputs by the prior examples of the first task. It wraps a module of your own: use
-                `learner.model`. "none" leaves the inputs as they are. None: the preset decides.
+            preset: The set of default options: "picking" or "paper" (docs/configuration.md).
             not_valid: Reasons, as sentences, why the assumptions of the certificates do not hold for this data.
             data: How the data can be loaded again (stream, tasks, class_seed, holdout ...); certificates contain it.
             commitment: The hash of a commitment made before; certificates contain it.
@@ -89,19 +86,11 @@ class CoP2L:
             value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
         self.model, self.scenario = model.eval(), scenario
         self.options: Options = choose_options(preset, **options)
-        scaling = scale or (PRIOR if preset == "default" else "none")
-        if scaling not in ("none", PRIOR):
-            raise unknown("scale", scaling, ("none", PRIOR))
-        if scaling == PRIOR and not self.options.prior:
-            raise UserError(
-                "There is no prior part to scale the inputs from; give prior=0.05, say, or scale='none'."
-            )
         self.engine, theta_0 = Engine(model, self.options), parameters(model)
         self.state = State(
             theta_0=theta_0,
             trained=trained_names(model),
             threads=torch.get_num_threads(),
-            scale=scaling,
             not_valid=tuple(not_valid),
             data=data,
             commitment=commitment,
@@ -140,7 +129,7 @@ class CoP2L:
     @property
     def memory_used(self) -> int:
         """The number of examples of past tasks in memory. With buffer="threshold" it may, rarely, exceed `memory`."""
-        return sum(len(part) for part in [*self.engine.buffer, *self.engine.prior])
+        return sum(len(part) for part in self.engine.buffer)
 
     @property
     def certificate(self) -> Certificate | None:
@@ -167,7 +156,7 @@ class CoP2L:
         groups: Any = None,
         progress: Progress | bool | None = None,
     ) -> None:
-        """Learn the next task. An error or an interruption leaves the learner as it was (a first task may have set the scale).
+        """Learn the next task. An error or an interruption leaves the learner as it was.
 
         Args:
             x: The inputs: an array, tensor, memory map, sparse matrix, data frame, torch Dataset or DataLoader.
@@ -182,8 +171,6 @@ class CoP2L:
         x, columns = by_name(x, y, self.state.columns)
         x, labels, head, width = check_task(self, *labelled(x, y), classes, groups)
         group_numbers = counting.group_numbers(groups, self.options, len(labels))
-        if not self.tasks_seen and self.state.scale == PRIOR:
-            prior.scale_inputs(self, x, labels)
         engine, state, task, seed = self.engine, self.state, self.tasks_seen + 1, self.options.seed
         parameter = next(self.model.parameters())
         data_hash = fingerprint(len(labels), blocks_of(x, labels), group_numbers)
@@ -273,10 +260,6 @@ class CoP2L:
 
     def commitment(self) -> dict[str, Any]:
         """What is fixed before learning: hand it to the auditor (docs/certificates.md)."""
-        if self.state.scale == PRIOR and not self.tasks_seen:
-            raise UserError(
-                "The first task scales the inputs, so there is nothing to commit to yet; use scale='none'."
-            )
         return commitment(
             self.model,
             self.options,
@@ -329,7 +312,7 @@ class CoP2L:
 
     @classmethod
     def load(cls, folder: str | Path, model: nn.Module | None = None) -> "CoP2L":
-        """The learner that `save` wrote into a folder. Load only files that you trust: nothing checks their examples and sums.
+        """The learner that `save` wrote into a folder. Load only files that you trust: nothing checks their examples.
 
         Args:
             folder: The folder.

@@ -7,7 +7,7 @@ import numpy as np
 from torch import nn
 
 from cop2l.errors import UserError
-from cop2l.kernel.exact import Examples, certified_rows, exact_arithmetic, score, threshold
+from cop2l.kernel.exact import Examples, exact_arithmetic, score, threshold
 from cop2l.kernel.learning import ReferenceLearner, Sets
 from cop2l.kernel.options import Options
 from cop2l.kernel.samples import fingerprint, numbers
@@ -51,22 +51,19 @@ def task_record(
     """
     repeated = columns["repeated"]
     errors = columns["errors"] | repeated
-    certified = certified_rows(len(errors), task, options)
-    below = marks(options.seed, "mark", task, n=len(errors)) < threshold(int(certified.sum()), last, options)
-    selected = np.flatnonzero(certified & below)
+    rows = len(errors)
+    selected = np.flatnonzero(marks(options.seed, "mark", task, n=rows) < threshold(rows, last, options))
     compression = np.concatenate([sets.compression, sets.evicted])
     picked, compressed = (np.isin(np.arange(len(errors)), rows) for rows in (sets.picked, compression))
 
     def counts(events: np.ndarray, part: np.ndarray) -> dict[str, Any]:
-        sample = part & certified
         return {
-            "n": int(sample.sum()),
-            "prior": int((part & ~certified).sum()),
+            "n": int(part.sum()),
             "compression": int(part[sets.compression].sum()),
             "evicted": int(part[sets.evicted].sum()),
             "picked": int(part[sets.picked].sum()),
-            "errors": int(np.count_nonzero(events[sample & ~compressed])) if has_data else None,
-            "errors_not_picked": int(np.count_nonzero(events[sample & ~picked])) if has_data else None,
+            "errors": int(np.count_nonzero(events[part & ~compressed])) if has_data else None,
+            "errors_not_picked": int(np.count_nonzero(events[part & ~picked])) if has_data else None,
             "selected": int(part[selected].sum()) if options.uses_marks else None,
             "compressed": int((part & (events | picked))[selected].sum()) if options.uses_marks else None,
             "iterations": sets.iterations,
@@ -108,7 +105,7 @@ def _misclassified_rows(
     They are found in one pass over a task's data, or from the memory alone; there no repeats are looked for.
     """
     engine, sets, options = learner.engine, learner.engine.sets, learner.options
-    errors, repeated = ([np.zeros(rows, bool) for rows, _ in engine.sizes] for _ in range(2))
+    errors, repeated = ([np.zeros(rows, bool) for rows in engine.sizes] for _ in range(2))
     keys = dict[int, np.ndarray]()
     with exact_arithmetic(learner.state.threads):
         for task, (mask, buffer) in enumerate(zip(errors, engine.buffer, strict=True), 1):
@@ -117,7 +114,7 @@ def _misclassified_rows(
             elif options.uses_marks:
                 mask[buffer.row] = score(learner.model, buffer, engine.masked_classes)[1]
     if not declared_draws(learner.state.data, learner.state.repeats):
-        used = {task: used_rows(len(rows), task, options, sets[task - 1]) for task, rows in keys.items()}
+        used = {task: used_rows(len(rows), sets[task - 1]) for task, rows in keys.items()}
         for task, mask in repeated_rows(keys, used).items():
             repeated[task - 1] = mask
     return errors, repeated
@@ -171,10 +168,10 @@ def declared_draws(data: Mapping[str, Any] | None, repeats: bool = False) -> boo
 
 
 def tasks_with_uncounted_copies(learner: "CoP2L", data: Mapping[int, Data]) -> list[int]:
-    """The tasks whose copies do not count as errors, with a warning: without data, or with a bound of kind kl or kl-tight."""
+    """The tasks whose copies do not count as errors, with a warning: without data, or with a bound of kind kl."""
     if declared_draws(learner.state.data, learner.state.repeats):
         return []
-    counted = data if learner.options.kind not in ("kl", "kl-tight") else ()
+    counted = data if learner.options.kind != "kl" else ()
     hashes = enumerate(learner.state.hashes, 1)
     tasks = [task for task, rows in hashes if task not in counted and count_copies(rows)]
     advice.warn_user(
@@ -223,8 +220,8 @@ def repeated_rows(
     return masks
 
 
-def used_rows(rows: int, task: int, options: Options, sets: Sets) -> np.ndarray:
+def used_rows(rows: int, sets: Sets) -> np.ndarray:
     """Which rows of a task were learned from; the checker has a function of its own, as for `group_numbers`."""
-    mask = ~certified_rows(rows, task, options)
+    mask = np.zeros(rows, bool)
     mask[np.concatenate([sets.picked, sets.compression, sets.evicted])] = True
     return mask

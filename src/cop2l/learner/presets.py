@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict
 
-from cop2l.errors import UserError, unknown
+from cop2l.errors import unknown
 from cop2l.kernel.options import Family, Kind, Options
 
 
@@ -14,24 +14,15 @@ class OptionValues(TypedDict, total=False):
     memory: int
     k: int
     omega: float
-    pick_omega: float | None
     gamma: float
     epochs: int
     batch: int
     lr: float
-    optimiser: Literal["sgd", "momentum", "adam"]
-    buffer: Literal["uniform", "threshold", "count-only"]
-    stop: Literal["kl", "preference", "combined", "none"]
+    optimiser: Literal["sgd", "adam"]
+    buffer: Literal["uniform", "threshold"]
+    stop: Literal["kl", "preference", "none"]
     grid: bool
     max_iterations: int | None
-    prior: float
-    prior_memory: float
-    prior_epochs: int | None
-    prior_lr: float | None
-    balance: bool
-    start: Literal["weights", "slda"]
-    shrinkage: float
-    ridge: float
     delta: float
     siblings: int
     seed: int
@@ -46,28 +37,16 @@ class OptionValues(TypedDict, total=False):
 class Choice:
     """The choice of a preset."""
 
-    preset: Literal["default", "picking", "hybrid", "paper"] = "default"
-    """The set of defaults: `default` (its values are listed here) learns half of each task, with replay, and certifies by the
-    other half; `hybrid` also picks where that pays; `picking` picks from all examples; `paper` is CoP2L as published."""
+    preset: Literal["picking", "paper"] = "picking"
+    """The set of defaults: `picking` (its values are listed here), or `paper`: CoP2L as published."""
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "default": {
-        "buffer": "count-only", "stop": "combined", "kind": "combined",
-        "prior": 0.5, "prior_memory": 0.9, "prior_epochs": None, "prior_lr": None, "balance": False,
-        "optimiser": "adam", "lr": 0.001, "batch": 64, "max_iterations": 0, "grid": True,
-    },
     "picking": {
-        "buffer": "threshold", "stop": "preference", "kind": "preference", "prior": 0.0, "grid": True, "max_iterations": 1024,
-    },
-    "hybrid": {
-        "buffer": "count-only", "stop": "combined", "kind": "combined",
-        "prior": 0.6, "prior_memory": 0.9, "prior_epochs": 20, "prior_lr": 0.05,
-        "k": 16, "epochs": 1, "batch": 64, "lr": 0.005, "max_iterations": 20, "grid": True,
+        "buffer": "threshold", "stop": "preference", "kind": "preference", "grid": True, "max_iterations": 1024,
     },
     "paper": {"buffer": "uniform", "stop": "kl", "kind": "kl"},
 }  # fmt: skip
-"""docs/tutorial.md says when to choose which preset; reproduction/tables.md has the search that led to `hybrid`."""
 
 
 def options(preset: str = Choice.preset, **changes: Any) -> Options:
@@ -83,11 +62,8 @@ def options(preset: str = Choice.preset, **changes: Any) -> Options:
     for name in changes:
         if name not in names:
             raise unknown("option", name, names)
-    if preset in ("default", "hybrid") and values["prior"] == 0:
-        raise UserError(f"The preset {preset!r} needs prior examples; for prior=0 use preset='picking'.")
     if "kind" not in changes:
-        kinds = {"count-only": "combined", "threshold": "preference"}
-        values["kind"] = kinds.get(str(values["buffer"]), values["kind"])
-        if values["kind"] in ("preference", "combined") and values["buffer"] == "uniform":
-            values["kind"] = "kl-tight"
+        values["kind"] = {"threshold": "preference", "uniform": "kl"}.get(
+            str(values["buffer"]), values["kind"]
+        )
     return Options(**values)

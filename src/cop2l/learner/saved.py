@@ -12,21 +12,19 @@ from torch import Tensor, nn
 from cop2l.certificates.certificate import Certificate, read_certificate
 from cop2l.errors import UserError
 from cop2l.files import DamagedError, last_complete, read_tensors, replace_folder, write_tensors
-from cop2l.kernel.building import scalable
 from cop2l.kernel.exact import digest, sample
 from cop2l.kernel.learning import SET_NAMES, Sets, set_tensors
-from cop2l.kernel.options import PRIOR
-from cop2l.learner.state import load_parameters, parameters, use_model
+from cop2l.learner.state import load_parameters, parameters
 from cop2l.models import rebuild
 
 if TYPE_CHECKING:
     from cop2l.learner.cop2l import CoP2L
 
-FORMAT = "cop2l-learner 7"
+FORMAT = "cop2l-learner 8"
 SAVED_COP2L = "learner.safetensors"
 RESTORED = ("repeats", "classes", "machines", "threads", "columns")
 """The fields of `State` that are stored and put back as they are."""
-CONSTRUCTED = ("scale", "not_valid", "data", "commitment")
+CONSTRUCTED = ("not_valid", "data", "commitment")
 """The fields of `State` that the constructor of the learner takes."""
 
 
@@ -36,11 +34,9 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
     columns: dict[str, list[dict[str, Any]]] = {
         "sets": [{name: getattr(sets, name) for name in SET_NAMES} for sets in engine.sets],
         "buffer": [{"x": part.x, "y": part.y, "row": part.row} for part in engine.buffer],
-        "prior": [{"x": part.x, "y": part.y, "row": part.row} for part in engine.prior],
-        "counts": [{"n": count} for count in engine.prior_counts],
         "hashes": [{"rows": rows.view(np.int64)} for rows in state.hashes],
     }
-    groups = {"theta_0": state.theta_0, "theta": parameters(learner.model), "sums": engine.sums}
+    groups = {"theta_0": state.theta_0, "theta": parameters(learner.model)}
     groups |= {name: _concatenate_columns(parts) for name, parts in columns.items()}
     for number, task_columns in enumerate(state.claim_columns):
         groups[f"facts/{number}"] = {
@@ -56,8 +52,8 @@ def save(learner: "CoP2L", folder: Path, certificate: bool = True) -> None:
         "void": state.void_tasks,
         "issued": state.issued_statements,
         "tasks": [
-            {"head": head, "fingerprint": hashed, "sizes": sizes, "numbers": [sets.iterations, sets.stopped]}
-            for head, hashed, sizes, sets in tasks
+            {"head": head, "fingerprint": hashed, "rows": size, "numbers": [sets.iterations, sets.stopped]}
+            for head, hashed, size, sets in tasks
         ],
     }
     tensors = {f"{name}/{key}": value for name, group in groups.items() for key, value in group.items()}
@@ -119,8 +115,6 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
     """Put a learner into the saved state; refuse a model that does not fit."""
-    if note["model"].get("scale") == PRIOR:
-        use_model(learner, scalable(learner.model, note["model"]["inputs"]))
     theta_0, state, tasks = _part(tensors, "theta_0/"), learner.state, note["tasks"]
     stored, current = (
         {(name, value.shape, value.dtype) for name, value in part.items()}
@@ -154,23 +148,18 @@ def _put(learner: "CoP2L", note: dict[str, Any], tensors: dict[str, Tensor], fol
 
 
 def _put_engine(learner: "CoP2L", tasks: Sequence[Mapping[str, Any]], tensors: dict[str, Tensor]) -> None:
-    """Put the sets, the memory and the sums of all tasks into the engine."""
+    """Put the sets and the memory of all tasks into the engine."""
     engine = learner.engine
-    engine.sizes = [tuple(task["sizes"]) for task in tasks]
+    engine.sizes = [task["rows"] for task in tasks]
     engine.sets = []
     for task, columns in zip(tasks, _split_columns(_part(tensors, "sets/")), strict=True):
         rows: dict[str, Any] = {name: value.numpy() for name, value in columns.items()}
         engine.sets.append(Sets(**rows, iterations=task["numbers"][0], stopped=task["numbers"][1]))
     device, seed = next(learner.model.parameters()).device, learner.options.seed
-    engine.buffer, engine.prior = (
-        [
-            sample(part["x"].to(device), part["y"].to(device), number, seed, part["row"].numpy())
-            for number, part in enumerate(_split_columns(_part(tensors, f"{name}/")), 1)
-        ]
-        for name in ("buffer", "prior")
-    )
-    engine.prior_counts = [columns["n"] for columns in _split_columns(_part(tensors, "counts/"))]
-    engine.sums = {name: value.to(device) for name, value in _part(tensors, "sums/").items()}
+    engine.buffer = [
+        sample(part["x"].to(device), part["y"].to(device), number, seed, part["row"].numpy())
+        for number, part in enumerate(_split_columns(_part(tensors, "buffer/")), 1)
+    ]
     engine.masked_classes = learner._masked_classes() if tasks else None
 
 

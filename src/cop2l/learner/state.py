@@ -32,8 +32,6 @@ class State:
     """The names of the parameters that are trained."""
     threads: int
     """The number of threads of every computation."""
-    scale: str
-    """Whether the prior examples of the first task scale the inputs ("prior") or nothing does ("none")."""
     not_valid: tuple[str, ...]
     """Reasons, as sentences, why the assumptions of the certificates do not hold for this data."""
     data: dict[str, Any] | None
@@ -95,13 +93,6 @@ def trained_names(model: nn.Module) -> list[str]:
     return [name for name, value in model.named_parameters() if value.requires_grad]
 
 
-def use_model(learner: "CoP2L", model: nn.Module) -> None:
-    """Give a learner another model before its first task."""
-    learner.model = learner.engine.model = model.eval()
-    learner.state.theta_0, learner.state.trained = parameters(model), trained_names(model)
-    learner.state.theta_digest = digest(learner.state.theta_0)
-
-
 def check_unchanged(learner: "CoP2L") -> None:
     """Refuse parameters that were changed after the newest task: no certificate would hold for them."""
     if digest(learner.model.state_dict()) != learner.state.theta_digest:
@@ -132,7 +123,7 @@ def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
     """If an error or an interruption ends the block, put the learner back to what it was before."""
     engine, model = learner.engine, learner.model
     theta, state, unsaved = parameters(model), replace(learner.state), _unsaved(model)
-    names = ("masked_classes", "trace", "sizes", "buffer", "prior", "prior_counts", "sums")
+    names = ("masked_classes", "trace", "sizes", "buffer")
     attributes = {name: copy(getattr(engine, name)) for name in names}
     attributes["sets"] = [replace(sets) for sets in engine.sets]
     try:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from cop2l.errors import UserError
-from cop2l.kernel.learning import discriminant
 from cop2l.methods.base import MethodOptions
 from cop2l.methods.frozen import FrozenFeatures
 
@@ -42,3 +42,16 @@ class SLDA(FrozenFeatures):
         self.tensors = self.updated_statistics(x, y, scatter=True)
         n, epsilon = self.tensors["count"].sum(), self.options.shrinkage
         self.write_head(head, *discriminant(self.tensors["mean"], self.tensors["scatter"], n, epsilon))
+
+
+def discriminant(mean: Tensor, scatter: Tensor, n: Tensor, e: float) -> tuple[Tensor, Tensor]:
+    """W = mu ((1 - e) Sigma + e I)^-1 and b = -diag(W mu^T) / 2: linear discriminant analysis of n examples."""
+    shrunk = scatter * ((1 - e) / n)
+    shrunk.diagonal().add_(e)
+    lower, failed = torch.linalg.cholesky_ex(shrunk)
+    if failed:
+        raise UserError(
+            "The covariance of the features cannot be inverted, as if some were copies: raise shrinkage."
+        )
+    weight = torch.cholesky_solve(mean.T, lower).T
+    return weight, -(mean * weight).sum(1) / 2

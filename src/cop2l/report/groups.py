@@ -19,7 +19,6 @@ SHOWN_FIRST = (
     "memory",
     "buffer",
     "stop",
-    "prior",
     "k",
     "omega",
     "holdout",

@@ -26,22 +26,11 @@ KINDS = {
         "orange",
         "The inverse of the kl divergence, with terms for both compression sets and the iterations.",
     ),
-    "kl-tight": BoundKind(
-        "paper's formula, tightened (kl-tight)",
-        "ochre",
-        "The paper's proof without the terms that it does not need, and with the inverse of the binomial tail.",
-        (6, 3),
-    ),
     "preference": BoundKind(
         "preference",
         "blue",
         "A bound of Campi and Garatti: about the share of examples that were picked or are misclassified. It has no term for"
         " the choice of the examples that are kept.",
-    ),
-    "combined": BoundKind(
-        "combined",
-        "pink",
-        "For a memory without examples: the binomial tail at ¾ of δ if nothing was picked, else the preference bound.",
     ),
     "buffer": BoundKind(
         "buffer",
@@ -174,7 +163,7 @@ METRICS = {
         Metric(
             "test-error", "test error, mean over tasks", "%", "lower", lambda run: fmean(test_errors(run))
         ),
-        _examples("prior_examples", "prior examples"),
+        _examples("learned", "learned from"),
         _examples("certified_on", "certified on"),
         _examples("picked", "picked"),
         Metric("seconds", "time", "s", "lower", lambda run: run.seconds),

@@ -11,7 +11,7 @@ from cop2l.report.figures.figure import rate_text
 from cop2l.report.groups import Group, not_valid
 from cop2l.report.metric import KINDS, METRICS, kinds_in
 from cop2l.report.runs import Run
-from cop2l.text import P_VALUE, confidence, count, listing, nothing_picked, percent
+from cop2l.text import P_VALUE, confidence, count, listing, percent
 
 VOIDS = (
     "The examples are not independent: several pictures of one object, neighbouring moments, copies of a row.",
@@ -88,8 +88,6 @@ def claim(group: Group) -> list[str]:
         bounds = listing([f"{rate_text(row.at_most, upwards=True)} % on task {row.task}" for row in rows])
     claims = [f"Of new examples, {whose} model misclassifies at most {bounds}{over}."] if rows else []
     claims += [family.sentence for family in families(group)]
-    if claims and (holdout := nothing_picked_sentence(group)):
-        claims.append(holdout)
     return [no_break(group.runs[0].names.with_names(sentence)) for sentence in claims]
 
 
@@ -130,18 +128,6 @@ def context(group: Group) -> str:
     return no_break(" ".join(sentences))
 
 
-def nothing_picked_sentence(group: Group) -> str | None:
-    """Which runs of a group picked nothing, so that their certificates are hold-out certificates."""
-    sentences = []
-    for run in group.runs:
-        counts = [(task.n, task.picked) for task in run.tasks if task.picked is not None]
-        if run.kind and run.kind != "holdout" and counts:
-            sentence = nothing_picked(sum(n or 0 for n, _ in counts), sum(p or 0 for _, p in counts))
-            sentences += [sentence] if sentence else []
-    who = f"{len(sentences)} of {len(group.runs)} runs: " if len(sentences) < len(group.runs) else ""
-    return f"{who}{sentences[0]}" if sentences else None
-
-
 def tasks_above_claim(run: Run) -> list[tuple[float, str]]:
     """The p-value and a sentence for each task of a run whose test error is above its claim."""
     above = text.tasks_above_claim(map(vars, run.tasks), run.kind)
@@ -159,16 +145,6 @@ def all_exceeded(groups: Sequence[Group]) -> list[str]:
                 f" {count(len(group.runs), 'run')}; the least probable, seed {seed}: {sentence}"
             )
     return [*map(no_break, sentences), P_VALUE] if sentences else []
-
-
-def beside_claims(groups: Sequence[Group]) -> list[str]:
-    """The notes beside a table of claims: where nothing was picked, and where a test error is above the claim."""
-    picks = [
-        f"{g.label} on {g.benchmark.stream}: {sentence}"
-        for g in groups
-        if (sentence := nothing_picked_sentence(g))
-    ]
-    return [*picks, *all_exceeded(groups)]
 
 
 def no_break(sentence: str) -> str:

@@ -12,8 +12,8 @@ from cop2l.streams.encoding import Declared, Rows
 from cop2l.streams.pictures import Pictures, Scaled
 from cop2l.streams.scenarios import (
     Labelled,
+    Learned,
     Prepare,
-    Prior,
     Split,
     identity,
     shuffled_order,
@@ -46,7 +46,7 @@ def from_arrays(
     categories: Any = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
-    prior: Prior | None = None,
+    learned: Learned | None = None,
     **split: Unpack[Split],
 ) -> Stream:
     """A stream from arrays, tensors or data frames.
@@ -84,7 +84,7 @@ def from_arrays(
         seed=seed,
     )
     default = "class-incremental" if domain is None else "domain-incremental"
-    return split_into_tasks(data, scenario or default, prior=prior, **split)
+    return split_into_tasks(data, scenario or default, learned=learned, **split)
 
 
 def from_parts(

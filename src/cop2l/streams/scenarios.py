@@ -11,11 +11,11 @@ from cop2l.randomness import marks
 from cop2l.streams.encoding import Encoder, Rows
 from cop2l.streams.pictures import Pictures
 from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task, fingerprint, take_rows
-from cop2l.streams.withhold import prior_rows
+from cop2l.streams.withhold import learned_rows
 
 Prepare = Callable[[Any], Any]
-Prior = tuple[float, int, float]
-"""The share of the prior part, the seed that draws it, and the share that is withheld before."""
+Learned = tuple[int, float]
+"""The seed and the share that is withheld of each task: the other rows of the first task may prepare inputs."""
 REVERSED = "reversed"
 
 
@@ -156,14 +156,14 @@ def draw_examples(data: Labelled, examples: int | None) -> Labelled:
 
 
 def split_into_tasks(
-    data: Labelled, scenario: str, *, prior: Prior | None = None, **split: Unpack[Split]
+    data: Labelled, scenario: str, *, learned: Learned | None = None, **split: Unpack[Split]
 ) -> Stream:
     """The stream of one scenario.
 
     Class- and task-incremental: each task has new classes. Domain-incremental: every task has the same classes and
     other inputs. The tasks are the domains of the data, such as a site or a year. In data without domains they are
-    groups of classes, and a label is the number of the class in its group. The `prior` part of the first task decides
-    about gaps and categories of a table that are not declared.
+    groups of classes, and a label is the number of the class in its group. The `learned` rows of the first task
+    decide about gaps and categories of a table that are not declared.
     """
     if scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
@@ -185,8 +185,8 @@ def split_into_tasks(
     description: dict[str, Any] = {"task_names": list(names)} if names else {}
     prepare: Prepare = data.prepare
     if isinstance(data.x, Rows):
-        prior_part = take_rows(data.x, train[0][prior_rows(len(train[0]), *prior)]) if prior else None
-        prepare = Encoder.fit(data.name, [data.x, data.x_test], prior_part)
+        part = take_rows(data.x, train[0][learned_rows(len(train[0]), *learned)]) if learned else None
+        prepare = Encoder.fit(data.name, [data.x, data.x_test], part)
         description["inputs"] = {**data.description["inputs"], "columns": prepare.columns}
     stream = lazy_stream(
         data, scenario, split, heads=heads, train=train, test=test, prepare=(prepare,) * len(heads)

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from cop2l.kernel.exact import certified_rows, withheld_rows
-from cop2l.kernel.options import Options
+from cop2l.kernel.exact import withheld_rows
 from cop2l.streams.task import Stream, Task, take_rows
 
 
@@ -30,7 +29,6 @@ def withhold_groups(stream: Stream, t: int, share: float | None, seed: int) -> t
     return groups[~withheld], groups[withheld]
 
 
-def prior_rows(n: int, share: float, seed: int, holdout: float) -> np.ndarray:
-    """The rows of the first task's prior part, out of n rows of which the share `holdout` is withheld."""
-    learned = np.flatnonzero(~withheld_rows(n, 1, holdout, seed)) if holdout else np.arange(n)
-    return np.asarray(learned[~certified_rows(len(learned), 1, Options(prior=share, seed=seed))])
+def learned_rows(n: int, seed: int, holdout: float) -> np.ndarray:
+    """The rows of the first task, out of n, that are not withheld: they never certify, so they may prepare inputs."""
+    return np.flatnonzero(~withheld_rows(n, 1, holdout, seed)) if holdout else np.arange(n)
