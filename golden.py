@@ -82,8 +82,10 @@ LEARNERS = {
 }  # fmt: skip
 """CoP2L in Python on three tasks of clouds, saved and loaded after each; if anytime, the data of task 1 is gone in the end."""
 ADAM = ("adam-threshold", "csv", "pictures-anytime", "pictures-permuted", "api-mlp-adam-task-incremental")
-CHANGED = dict.fromkeys(ADAM, ("",))
-"""Adam divides by bias corrections that are computed on the device now: these settings learn other bits."""
+REPLAY = ("holdout-replay", "holdout-der", "csv-replay")
+CHANGED = dict.fromkeys((*ADAM, *REPLAY), ("",))
+"""These learn other bits: Adam divides by bias corrections that are computed on the device now; Replay and DER++ replay a
+full batch also beside the last batch of an epoch, which may have fewer examples of the task."""
 NEVER = (
     "seconds",
     "peak",
