@@ -70,12 +70,12 @@ LEARNERS = {
     "api-sgd-grid": ("mlp", {**BASE, "lr": 0.02, "grid": True, "tasks": 3}, "class-incremental"),
 }  # fmt: skip
 """CoP2L in Python on three tasks of clouds, saved and loaded after each; if anytime, the data of task 1 is gone in the end."""
-CHANGED = {
-    **dict.fromkeys(("adam-threshold", "api-mlp-adam-task-incremental"), ("",)),
-    "csv-replay": ("",),
-}
-"""Adam divides by bias corrections that are computed on the device now. A baseline's inputs are scaled by all rows that it learns
-from."""
+ADAM = ("adam-threshold", "api-mlp-adam-task-incremental")
+REPLAY = ("holdout-replay", "holdout-der", "csv-replay")
+CHANGED = dict.fromkeys((*ADAM, *REPLAY), ("",))
+"""These learn other bits: Adam divides by bias corrections that are computed on the device now; Replay and DER++ replay a
+full batch also beside the last batch of an epoch, which may have fewer examples of the task; the inputs of a method's own data
+are scaled by all rows that it learns from."""
 REMOVED = ("prior", "balance", "ridge", "shrinkage", "start", "pick_omega", "kl-tight", "combined")
 """Options, counts and kinds that are gone."""
 NEVER = (

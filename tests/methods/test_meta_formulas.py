@@ -274,7 +274,7 @@ def test_csrel_reference_losses_come_from_a_model_of_the_task_alone(two_weights,
 
 def test_csrel_weighs_the_buffer_by_alpha(two_weights, data, gradient):
     w = np.array([0.3, -0.2])
-    options = {"epochs": 2, "batch": 5, "lr": 0.1, "alpha": 3.0, "reference_epochs": 1}
+    options = {"epochs": 2, "batch": 10, "lr": 0.1, "alpha": 3.0, "reference_epochs": 1}
     learned = method("csrel")(two_weights(w.tolist()), memory=10, scenario="domain-incremental", **options)
     for number, (x, y) in enumerate(data):
         learned.learn(x, y)

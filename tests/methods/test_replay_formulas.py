@@ -16,8 +16,8 @@ from cop2l.methods.icarl import herd
 from cop2l.models import build
 from cop2l.randomness import generator
 
-WHOLE = {"batch": 5, "lr": 0.2, "scenario": "domain-incremental"}
-"""One batch is the whole task, so that its order does not matter."""
+WHOLE = {"batch": 10, "lr": 0.2, "scenario": "domain-incremental"}
+"""One batch is the whole task, so that its order does not matter; it has the five stored examples twice."""
 
 
 def weights(learned):
@@ -32,7 +32,7 @@ def test_replay_is_one_mean_over_new_and_kept_examples(two_weights, data, gradie
         for _ in range(2):
             g = gradient(w, x, y)
             if number:
-                g = np.concatenate([g, gradient(w, *data[0])])  # the buffer has all of task 1: 5 of 5
+                g = np.concatenate([g, *[gradient(w, *data[0])] * 2])  # the buffer has all of task 1
             w = w - 0.2 * g.mean(0)
         assert_allclose(weights(learned), w, rtol=1e-12)
 
@@ -48,16 +48,16 @@ def test_a_task_incremental_replay_batch_gives_each_example_its_own_head():
     assert_allclose(learned.loss(logits, y, t).detach(), ((first + second) / 2).detach(), rtol=1e-6)
 
 
-def test_an_epoch_is_every_example_once_and_the_buffer_in_full_rounds(two_weights):
+def test_each_batch_of_an_epoch_has_a_full_batch_of_the_buffer_in_full_rounds(two_weights):
     learned = method("replay")(two_weights([0.0, 0.0]))
-    batches = list(learned.batches(10, 4, 3, replay=7))
-    assert [len(b) for b in batches] == [8, 8, 4] * 3
-    for epoch in range(3):
-        new = [int(i) for b in batches[3 * epoch : 3 * epoch + 3] for i in b[: len(b) // 2]]
-        assert sorted(new) == list(range(10))
-    old = [int(i) for b in batches for i in b[len(b) // 2 :]]
-    assert [sorted(old[i : i + 7]) for i in range(0, 28, 7)] == [list(range(10, 17))] * 4
-    assert [int(i) for b in batches[:3] for i in b[: len(b) // 2]] != sorted(range(10))
+    learned.buffer = Buffer(y=torch.zeros(7))
+    batches = list(learned.replay_batches(10, 4, 3))
+    assert [(len(i), len(j)) for i, j in batches] == [(4, 4), (4, 4), (2, 4)] * 3
+    epochs = [torch.cat([i for i, _ in batches[k : k + 3]]).tolist() for k in (0, 3, 6)]
+    assert [sorted(order) for order in epochs] == [list(range(10))] * 3
+    assert epochs[0] not in (epochs[1], sorted(epochs[0]))
+    replayed = torch.cat([j for _, j in batches]).tolist()
+    assert [sorted(replayed[k : k + 7]) for k in range(0, 35, 7)] == [list(range(7))] * 5
 
 
 def test_rows_are_drawn_uniformly_and_shares_are_floor_m_over_t():
@@ -216,7 +216,7 @@ def test_gdumb_learns_from_the_buffer_alone_from_the_initial_weights(two_weights
 
 def test_joint_learns_everything_from_the_initial_weights(two_weights, data, gradient):
     start = np.array([0.3, -0.2])
-    learned = method("joint")(two_weights(start.tolist()), epochs=2, **{**WHOLE, "batch": 10})
+    learned = method("joint")(two_weights(start.tolist()), epochs=2, **WHOLE)
     for x, y in data:
         learned.learn(x, y)
     x, y = (np.concatenate(parts) for parts in zip(*data, strict=True))

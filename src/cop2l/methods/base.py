@@ -206,20 +206,16 @@ class Learner(ABC):
         size: int,
         epochs: int,
         *,
-        replay: int = 0,
         weights: Tensor | None = None,
         first: int = 0,
         total: int = 0,
     ) -> Iterator[Tensor]:
         """Index tensors of `size` rows: each epoch goes through range(n) in a new order.
 
-        replay: the size of a buffer whose rows n .. n+replay-1 follow those of the task; each batch then ends with as many
-        buffer rows, drawn without replacement and reshuffled when exhausted. weights: each epoch is n draws with
-        replacement, in proportion to them. first, total: a later training of the same task counts its epochs from `first`,
-        and progress is shown out of `total`.
+        weights: each epoch is n draws with replacement, in proportion to them. first, total: a later training of the same
+        task counts its epochs from `first`, and progress is shown out of `total`.
         """
         t, device = self.tasks_seen + 1, self.device
-        buffer_rows = n + cycle(replay, n * epochs, generator(self.seed, "replay", t, first)).to(device)
         for epoch in range(first, first + epochs):
             epoch_seed = derive(self.seed, "epoch", t, epoch)
             torch.default_generator.manual_seed(epoch_seed)  # for dropout; `learn` restores the global state
@@ -230,17 +226,25 @@ class Learner(ABC):
                 order = torch.randperm(n, generator=draws).to(device)
             else:
                 order = torch.multinomial(weights.cpu(), n, replacement=True, generator=draws).to(device)
-            for i in range(0, n, size):
-                if replay:
-                    j = (epoch - first) * n + i
-                    yield torch.cat([order[i : i + size], buffer_rows[j : min(j + size, j - i + n)]])
-                else:
-                    yield order[i : i + size]
+            yield from torch.split(order, size)
             if self.progress and self.losses:
                 loss = float(torch.stack(self.losses).mean())
                 last = total or first + epochs
                 self.progress({"task": t, "epoch": epoch + 1, "epochs": last, "loss": loss})
             self.losses.clear()
+
+    def replay_batches(
+        self, n: int, size: int, epochs: int, *, total: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """`batches` of n rows of the task, each with the indices of `size` stored examples; with none if none are stored.
+
+        The stored ones are drawn without replacement, and reshuffled when exhausted. As in Avalanche, the last batch of an
+        epoch has `size` of them too, also where fewer rows of the task are left for it.
+        """
+        steps, width = epochs * -(-n // size), size if len(self.buffer) else 0
+        draws = generator(self.seed, "replay", self.tasks_seen + 1, 0)
+        stored = cycle(len(self.buffer), steps * size, draws).view(steps, width)
+        return zip(self.batches(n, size, epochs, total=total), stored.to(self.device), strict=True)
 
     def sgd(self, lr: float) -> SGD:
         """SGD over the trainable parameters of the model."""

@@ -58,15 +58,15 @@ class CSReL(Learner):
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn task t."""
         o, buffer = self.options, self.buffer
-        pool = Buffer(x=x, y=y, t=torch.full_like(y, t)).join(**buffer.columns)
-        total = o.epochs + o.reference_epochs
+        new, total = Buffer(x=x, y=y), o.epochs + o.reference_epochs
         sgd = self.sgd(o.lr)
-        for i in self.batches(len(x), o.batch, o.epochs, replay=len(buffer), total=total):
-            logits = self.model(pool.x[i])
-            size = len(i) // 2 if len(buffer) else len(i)
-            loss = self.loss(logits[:size], y[i[:size]], t)
-            if len(buffer):
-                loss = loss + o.alpha * self.loss(logits[size:], pool.y[i[size:]], pool.t[i[size:]])
+        for i, j in self.replay_batches(len(x), o.batch, o.epochs, total=total):
+            stored = buffer.rows(j)
+            both = new.rows(i).join(**stored.columns)
+            logits, replayed = self.model(both.x).split([len(i), len(j)])
+            loss = self.loss(logits, y[i], t)
+            if len(j):
+                loss = loss + o.alpha * self.loss(replayed, stored.y, stored.t)
             sgd.step(loss)
         candidates = [buffer.of_task(task) for task in range(1, t)]
         candidates.append(self.reference_losses(x, y, t, total))

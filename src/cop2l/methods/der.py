@@ -36,16 +36,16 @@ class DERPlusPlus(Learner):
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn task t."""
         o, buffer = self.options, self.buffer
-        xs = Buffer(x=x, y=y).join(**buffer.columns).x
+        new = Buffer(x=x, y=y)
         sgd = self.sgd(o.lr)
-        for i in self.batches(len(x), o.batch, o.epochs, replay=len(buffer)):
-            logits = self.model(xs[i])
-            size = len(i) // 2 if len(buffer) else len(i)
-            loss = self.loss(logits[:size], y[i[:size]], t)
-            if len(buffer):
-                replayed, j = logits[size:], i[size:] - len(x)
-                loss = loss + o.beta * self.loss(replayed, buffer.y[j], buffer.t[j])
-                loss = loss + o.alpha * self.distance(replayed, buffer.logits[j], buffer.t[j])
+        for i, j in self.replay_batches(len(x), o.batch, o.epochs):
+            stored = buffer.rows(j)
+            both = new.rows(i).join(**stored.columns)
+            logits, replayed = self.model(both.x).split([len(i), len(j)])
+            loss = self.loss(logits, y[i], t)
+            if len(j):
+                loss = loss + o.beta * self.loss(replayed, stored.y, stored.t)
+                loss = loss + o.alpha * self.distance(replayed, stored.logits, stored.t)
             sgd.step(loss)
         marks = torch.rand(len(x), generator=generator(self.seed, "buffer", t), dtype=torch.float64)
         new = Buffer(x=x, y=y, t=torch.full_like(y, t), mark=marks.to(self.device), logits=self.logits(x))

@@ -23,7 +23,7 @@ class Replay(Learner):
         new = Buffer(x=x, y=y, t=torch.full_like(y, t))
         pool = new.join(**self.buffer.columns)
         sgd = self.sgd(o.lr)
-        for i in self.batches(len(x), o.batch, o.epochs, replay=len(self.buffer)):
-            inputs, labels, tasks = (column.index_select(0, i) for column in (pool.x, pool.y, pool.t))
-            sgd.step(self.loss(self.model(inputs), labels, tasks))
+        for i, j in self.replay_batches(len(x), o.batch, o.epochs):
+            both = pool.rows(torch.cat([i, len(x) + j]))
+            sgd.step(self.loss(self.model(both.x), both.y, both.t))
         self.buffer = shares(self.buffer, new, t, self.memory, generator(self.seed, "buffer", t))
