@@ -11,19 +11,21 @@ from cop2l._version import __version__
 if TYPE_CHECKING:
     from cop2l.audit.verify import verify
     from cop2l.exporting import export
+    from cop2l.holdout.holdout import Holdout
     from cop2l.learner.cop2l import CoP2L
     from cop2l.monitor.monitor import Monitor
     from cop2l.planning import plan
 
 _MODULES = {
     "CoP2L": "cop2l.learner.cop2l",
+    "Holdout": "cop2l.holdout.holdout",
     "Monitor": "cop2l.monitor.monitor",
     "export": "cop2l.exporting",
     "plan": "cop2l.planning",
     "verify": "cop2l.audit.verify",
 }
 
-__all__ = ["CoP2L", "Monitor", "__version__", "export", "plan", "verify"]
+__all__ = ["CoP2L", "Holdout", "Monitor", "__version__", "export", "plan", "verify"]
 
 
 def __getattr__(name: str) -> Any:

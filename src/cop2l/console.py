@@ -199,6 +199,8 @@ def event_line(event: Mapping[str, Any], suffix: str = "") -> tuple[str, float, 
             total,
         )
     task = f"task {event['task']}{suffix}"
+    if "withheld" in event:
+        return f"{task}  {event['withheld']} of {event['rows']} rows are withheld to certify", 0, None
     if "epoch" in event:
         loss = f"  loss {event['loss']:.3f}" if "loss" in event else ""  # some methods have no loss
         epoch, epochs = event["epoch"], event["epochs"]

@@ -152,7 +152,7 @@ def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
     share: Any = recipe.get("holdout")
     samples, is_holdout = loaded.tasks, options.kind == "holdout"
     for t, columns in loaded.tasks.items() if loaded.stream is not None and share else ():
-        rows = withheld_rows(len(columns[1]), t, share, recipe.get("holdout_seed", 0)) == is_holdout
+        rows = withheld_rows(len(columns[1]), t, share, options.seed) == is_holdout
         samples[t] = tuple(column[rows] for column in columns)
     for record in certificate["records"]:
         x, y, *groups = (*samples.get(record["task"], (None, None)), None)

@@ -1,4 +1,4 @@
-"""CoP2L as a scikit-learn classifier: `pip install 'cop2l[data]'`."""
+"""A scikit-learn classifier with a certificate: `pip install 'cop2l[data]'`."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,9 +10,10 @@ from torch import nn
 
 from cop2l.certificates.certificate import Certificate
 from cop2l.errors import UserError, missing_extra
+from cop2l.holdout.holdout import Holdout
 from cop2l.learner import advice
 from cop2l.learner.cop2l import CoP2L
-from cop2l.learner.state import all_or_nothing
+from cop2l.methods import method
 from cop2l.models import build
 
 try:
@@ -26,7 +27,7 @@ except ImportError:
     raise missing_extra("scikit-learn 1.6 or newer", "data", "cop2l.sklearn") from None
 
 
-class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier with a certificate: `fit` learns one task, and every `partial_fit` learns one more.
 
     `certificate_` bounds the true error on every task, under the assumptions that it lists. They do not hold if an earlier step
@@ -37,6 +38,8 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         model: str | nn.Module = "mlp",
         *,
+        method: str = "weighted-replay",
+        holdout: float = 0.5,
         memory: int = 2000,
         delta: float = 0.05,
         options: Mapping[str, Any] | None = None,
@@ -46,31 +49,29 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             model: A name of `cop2l list models`, or an nn.Module, which is copied.
-            memory: The number of examples of past tasks that are kept.
+            method: A name of `cop2l list methods`. "cop2l" certifies itself; any other is certified by withheld rows.
+            holdout: The share of each task that is withheld to certify a method other than CoP2L.
+            memory: The number of examples of past tasks that are kept, and of their withheld rows.
             delta: The probability that a certificate may fail.
-            options: Other options of CoP2L.
+            options: Other options of the method.
             random_state: The seed, or a random state that gives one.
         """
-        self.model, self.memory, self.delta, self.options = model, memory, delta, options
-        self.random_state = random_state
+        self.model, self.method, self.holdout, self.memory = model, method, holdout, memory
+        self.delta, self.options, self.random_state = delta, options, random_state
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn one task and certify it; earlier tasks are forgotten."""
         X, y = self._checked(X, y, reset=True)
         self._begin(unique_labels(y), X, tasks=1)
-        return self._learn(X, y, {})
+        return self._learn(X, y)
 
-    def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, *, earlier: Mapping[int, Any] | None = None
-    ) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Learn one more task and certify all tasks.
 
         Args:
             X: The inputs of the task.
             y: Its labels.
             classes: All classes that will ever come; the first call needs them.
-            earlier: For numbers of earlier tasks, their (X, y). The bound of a task without data comes from the memory alone, and
-                is looser.
         """
         first = not hasattr(self, "learner_") or not self.learner_.tasks_seen
         if not first and self.learner_.options.tasks == 1:
@@ -84,7 +85,7 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._begin(unique_labels(classes), X, tasks=None)
         elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
             raise UserError("classes= differ from those of the first call of partial_fit; leave them out.")
-        return self._learn(X, y, dict(earlier or {}))
+        return self._learn(X, y)
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each example."""
@@ -119,27 +120,25 @@ class CoP2LClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model = build(model, inputs=(X.shape[1],), classes=len(classes), seed=seed)
         reasons = list(_invalid_reasons())
         advice.warn_user(reasons)
-        arguments = {
-            "tasks": tasks,
-            "memory": self.memory,
-            "delta": self.delta,
-            "seed": seed,
-            "not_valid": reasons,
-            **(self.options or {}),
-        }
-        self.learner_ = CoP2L(model, **arguments)
+        claimed = {"tasks": tasks, "delta": self.delta, "not_valid": reasons}
+        options = {"memory": self.memory, "seed": seed, **(self.options or {})}
+        if self.method == "cop2l":
+            self.learner_: Any = CoP2L(model, **claimed, **options)  # type: ignore[arg-type]
+        else:
+            learner = method(self.method)(model, **options)
+            self.learner_ = Holdout(learner, holdout=self.holdout, keep_withheld=self.memory, **claimed)  # type: ignore[arg-type]
 
-    def _learn(self, X: Any, y: np.ndarray, earlier: dict[int, Any]) -> Self:
-        data = {
-            task: (self._inputs(inputs), self._numbers(np.asarray(labels)))
-            for task, (inputs, labels) in earlier.items()
-        }
-        newest = X, self._numbers(y)
-        # If certifying fails, the task is not learned either: otherwise a second call would learn its data twice.
-        with all_or_nothing(self.learner_):
+    def _learn(self, X: Any, y: np.ndarray) -> Self:
+        newest, before = (X, self._numbers(y)), deepcopy(self.learner_)
+        try:
             self.learner_.learn(*newest)
-            data[self.learner_.tasks_seen] = newest
-            self.certificate_: Certificate = self.learner_.certify(data)
+            is_picking = self.method == "cop2l"
+            self.certificate_: Certificate = self.learner_.certify(
+                {self.learner_.tasks_seen: newest} if is_picking else None
+            )
+        except BaseException:
+            self.learner_ = before  # if certifying fails, the task is not learned either: a second call would learn it twice
+            raise
         return self
 
     def _numbers(self, y: np.ndarray) -> np.ndarray:

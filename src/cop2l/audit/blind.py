@@ -24,7 +24,6 @@ import torch
 
 from cop2l.certificates.program import answers_alone, program
 from cop2l.errors import UserError
-from cop2l.experiments.environment import threads
 from cop2l.kernel import arrays
 from cop2l.kernel.building import set_scale
 from cop2l.kernel.exact import sample
@@ -33,6 +32,7 @@ from cop2l.kernel.form import Unreadable, read_content
 from cop2l.kernel.holdout import new_model, predicting_model
 from cop2l.kernel.options import require
 from cop2l.learner.saved import SAVED_COP2L
+from cop2l.learner.state import threads
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD
 

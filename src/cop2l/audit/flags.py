@@ -17,15 +17,25 @@ FLAGS = {
     "test_share": "--test-share", "holdout": "--holdout",
 }  # fmt: skip
 """The flag of each option of a split; any other option is typed as --option KEY=VALUE."""
-NOT_SPLIT = ("stream", "folder", "download", "holdout", "holdout_seed", "task_names", "class_names", "inputs")
-"""Keys of a recipe that do not belong to the split into tasks: the place of the data, the withheld share, and names."""
+NOT_SPLIT = (
+    "stream",
+    "folder",
+    "download",
+    "holdout",
+    "prepare",
+    "kept",
+    "task_names",
+    "class_names",
+    "inputs",
+)
+"""Keys of a recipe that do not belong to the split into tasks: the place of the data, which rows are withheld or kept, and names."""
 
 
 def verify_command(run: Path, recipe: Mapping[str, Any]) -> str:
     """The command that checks a run whose certificates state this recipe of their data.
 
-    >>> verify_command(Path("runs/1"), {"stream": "mnist", "tasks": 3, "task_classes": [[0, 1], [2, 3], [4, 5]], "holdout": 0.1})
-    'cop2l verify runs/1 --data mnist --tasks 3 --task-classes 0,1 2,3 4,5'
+    >>> verify_command(Path("runs/1"), {"stream": "mnist", "tasks": 2, "task_classes": [[0, 1], [2, 3]], "holdout": 0.1})
+    'cop2l verify runs/1 --data mnist --tasks 2 --task-classes 0,1 2,3'
     """
     data = [_flag_with_value("--data", recipe["stream"])] if recipe.get("stream") else []
     split = [flag(key, value) for key, value in recipe.items() if key not in NOT_SPLIT and value is not None]

@@ -19,6 +19,7 @@ from cop2l.learner.inputs import features
 from cop2l.streams.encoding import TEXT_SIZE
 from cop2l.streams.files import stored_arrays
 from cop2l.streams.own import FOUND_IN_DATA, TEST_SHARE
+from cop2l.streams.preparing import Preparing
 from cop2l.streams.task import Stream
 
 STANDARD_OPTIONS = {
@@ -124,9 +125,9 @@ def _split_stream(
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise Unreadable(f"{source} is neither a file nor a folder.")
     stated_options = _stated_options(notes, certificate, recipe, typed_options)
-    learned, defaults, standard, loading_error = _learned(certificate), STANDARD_OPTIONS, None, None
+    preparing, defaults, standard, loading_error = _preparing(certificate), STANDARD_OPTIONS, None, None
     try:
-        standard = load_stream(source, learned=learned)
+        standard = load_stream(source, preparing=preparing)
         defaults = defaults | {"scenario": standard.scenario, "tasks": len(standard)}
     except LOADING_ERRORS as error:
         loading_error = error
@@ -135,7 +136,7 @@ def _split_stream(
     if not all(_same(options[key], defaults.get(key)) for key in options):
         try:
             _refuse_sizes(options)
-            stream = load_stream(source, learned=learned, **options)
+            stream = load_stream(source, preparing=preparing, **options)
         except LOADING_ERRORS as error:
             loading_error, stream = loading_error or error, None
     if stream is None:
@@ -150,7 +151,9 @@ def _split_stream(
     elif not notes.unverified:
         split = "one that you typed" if typed_options else "standard one of the stream"
         notes.checked.append(f"The split is the {split}.")
-    return _with_stated_columns(notes, source, recipe.get("inputs"), stream, options | {"learned": learned})
+    return _with_stated_columns(
+        notes, source, recipe.get("inputs"), stream, options | {"preparing": preparing}
+    )
 
 
 def _stated_options(
@@ -254,12 +257,13 @@ def _tasks_and_tests(stream: Stream, tasks: int) -> LoadedData:
     return LoadedData(rows, {task.t: (task.x, task.y) for task in stream.test[:tasks]}, stream)
 
 
-def _learned(certificate: Mapping[str, Any]) -> tuple[int, float] | None:
-    """The seed and the withheld share of a hold-out certificate, which select the rows that prepare the columns of a table."""
-    share = (certificate["data"] or {}).get("holdout")
-    if certificate["options"].kind != "holdout":
-        return None  # every learned row certifies
-    return certificate["options"].seed, share if type(share) is float else 0.0
+def _preparing(certificate: Mapping[str, Any]) -> Preparing | None:
+    """The rows of the first task that do not certify, and prepare the columns of a table; None if all certify."""
+    is_holdout = certificate["options"].kind == "holdout"
+    share = (certificate["data"] or {}).get("holdout" if is_holdout else "prepare")
+    if type(share) is not float:
+        return None
+    return Preparing(certificate["options"].seed, share, drawn=not is_holdout)
 
 
 def _refuse_sizes(options: Mapping[str, Any]) -> None:

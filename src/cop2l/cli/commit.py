@@ -41,6 +41,6 @@ def commit(arguments: argparse.Namespace) -> None:
 
     config = grid.single_run(grid.read_configuration(arguments.config), grid.overrides(arguments.overrides))
     stream = load_stream(config)
-    content = run_commitment(config, stream, new_learner(config, stream))
+    content = run_commitment(config, new_learner(config, stream))
     write_text(arguments.out, json.dumps(content, indent=1, allow_nan=False) + "\n")
     print(commitment_hash(content))

@@ -16,7 +16,7 @@ from cop2l.streams.task import SCENARIOS
 
 TABLES = ("options", "data", "architecture")
 UNHASHED = ("name",)
-ADDED_LATER = ("scale", "siblings", "repeats")
+ADDED_LATER = ("scale", "siblings", "repeats", "prepare")
 """Keys that the hash leaves out at their default, so that older runs keep their hash."""
 
 
@@ -51,7 +51,7 @@ class Config:
     architecture: dict[str, Any] = field(default_factory=dict)
     """Further options of the model, as architecture.KEY."""
     scale: tuple[float | str, ...] = ()
-    """The scale of the inputs: `fitted`, to examples of the first task that do not certify; or a shift and a factor: 127.5,0.0078125."""
+    """The scale of the inputs: `fitted` to examples that do not certify, or a shift and a factor, as 127.5,0.0078125."""
     memory: int = Options.memory
     """How many examples of past tasks may be kept."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -72,6 +72,8 @@ class Config:
     """Certify after every task: the number of tasks is not fixed in advance, and more can be learned after the run."""
     holdout: float = 0.0
     """The share of each task that is withheld from learning, for the hold-out bound."""
+    prepare: float = 0.0
+    """The share of the first task that CoP2L sets aside to scale inputs and encode columns; it neither trains nor certifies."""
     repeats: bool = False
     """Equal rows of a task are independent draws (discrete data); without it, all but one of them count as errors."""
     seed: int = Options.seed
@@ -101,8 +103,11 @@ class Config:
             raise UserError(
                 f"scale is {','.join(map(str, self.scale))}; give fitted, or a shift and a factor such as 127.5,0.0078125."
             )
-        if not 0 <= self.holdout < 1:
-            raise UserError(f"holdout is {self.holdout}; give a share from 0 up to, not including, 1.")
+        for key in ("holdout", "prepare"):
+            if not 0 <= getattr(self, key) < 1:
+                raise UserError(
+                    f"{key} is {getattr(self, key)}; give a share from 0 up to, not including, 1."
+                )
 
     @property
     def hash(self) -> str:

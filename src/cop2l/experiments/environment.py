@@ -4,8 +4,6 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,14 +33,3 @@ def environment(device: torch.device, **entries: Any) -> dict[str, Any]:
         "command": shlex.join(sys.argv),
         **entries,
     }
-
-
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    """Let torch use this many threads in a with statement."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

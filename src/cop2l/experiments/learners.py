@@ -8,18 +8,18 @@ import numpy as np
 import torch
 
 from cop2l import features, methods, models
-from cop2l.certificates.commitment import commitment
 from cop2l.errors import UserError
 from cop2l.experiments import options
 from cop2l.experiments.config import Config
 from cop2l.experiments.options import CERTIFIES_ITSELF
+from cop2l.holdout.holdout import Holdout
 from cop2l.kernel.exact import sample
 from cop2l.kernel.options import Options as KernelOptions
-from cop2l.kernel.scale import FITTED, MIN_ROWS, fit_scale, scale_rows
+from cop2l.kernel.scale import FITTED, MIN_ROWS, fit_scale
 from cop2l.learner.inputs import inputs, labels
 from cop2l.methods.base import Method
+from cop2l.streams.preparing import Preparing
 from cop2l.streams.task import Stream
-from cop2l.streams.withhold import withhold
 from cop2l.text import Names, short_name
 
 
@@ -34,14 +34,16 @@ def load_stream(config: Config) -> Stream:
         images=config.images,
         folder=config.folder,
         seed=config.stream_seed,
-        learned=None if all_rows_certify(config) else (config.seed, config.holdout),
+        preparing=preparing(config),
         **config.data,
     )
 
 
-def all_rows_certify(config: Config) -> bool:
-    """Whether every learned row certifies, so that none may prepare inputs: CoP2L with a certificate of its own."""
-    return config.method == CERTIFIES_ITSELF and config.kind != "holdout"
+def preparing(config: Config) -> Preparing | None:
+    """The rows of the first task that do not certify, and may prepare inputs; None if all certify."""
+    if config.method != CERTIFIES_ITSELF:
+        return Preparing(config.seed, config.holdout, drawn=False)
+    return Preparing(config.seed, config.prepare, drawn=True) if config.prepare else None
 
 
 def check_stream(config: Config, stream: Stream) -> None:
@@ -65,27 +67,28 @@ def check_stream(config: Config, stream: Stream) -> None:
 
 def new_learner(
     config: Config, stream: Stream, commitment: str | None = None, say: Callable[[str], None] = lambda _: None
-) -> Method:
+) -> Any:
     """The method of a configuration with its model, before the first task; `commitment` is the hash that certificates name."""
     if config.model is None:
         raise UserError("The configuration names no model; add model=, see: cop2l list models.")
     options.check(config)
-    arguments = dict(config.options)
+    model, arguments = new_model(config, stream, say), dict(config.options)
+    certified: dict[str, Any] = {
+        "tasks": None if config.anytime else len(stream),
+        "not_valid": stream.not_valid,
+        "repeats": config.repeats,
+        "data": recipe(config, stream.scenario, len(stream)) | names_of(stream),
+        "commitment": commitment,
+        **options.claims(config),
+    }
     if config.method == CERTIFIES_ITSELF:
-        arguments |= options.run_options(config) | {
-            "tasks": None if config.anytime else len(stream),
-            "not_valid": stream.not_valid,
-            "repeats": config.repeats,
-            "data": recipe(config, stream.scenario, len(stream)) | names_of(stream),
-            "commitment": commitment,
-        }
-    return methods.method(config.method)(
-        new_model(config, stream, say),
-        memory=config.memory,
-        seed=config.seed,
-        scenario=stream.scenario,
-        **arguments,
+        arguments |= certified | ({"kind": config.kind} if config.kind else {})
+    learner: Any = methods.method(config.method)(
+        model, memory=config.memory, seed=config.seed, scenario=stream.scenario, **arguments
     )
+    if config.method == CERTIFIES_ITSELF or not config.holdout:
+        return learner
+    return Holdout(learner, holdout=config.holdout, scale=False, **certified)  # new_model has set the scale
 
 
 def new_model(config: Config, stream: Stream, say: Callable[[str], None]) -> Any:
@@ -112,25 +115,25 @@ def new_model(config: Config, stream: Stream, say: Callable[[str], None]) -> Any
 
 
 def run_scale(config: Config, stream: Stream, say: Callable[[str], None]) -> dict[str, list[float]] | None:
-    """The scale of the inputs from the learned rows of the first task; None if the configuration does not ask for it."""
+    """The scale of the inputs, fitted to rows that do not certify; None if the configuration does not ask for it."""
     if FITTED not in config.scale:
         return None
-    learned, _ = withhold(stream[0], config.holdout, config.seed)
-    part = sample(inputs(learned.x), labels(learned.y), 1, config.seed)
-    scale = fit_scale(part.take(scale_rows(len(part), config.seed)))
+    rows = preparing(config)
+    assert rows is not None  # `options.check` refused it
+    x, y, t = stream[0]
+    part = sample(inputs(x), labels(y), t, config.seed).take(np.flatnonzero(rows.rows(len(y))))
+    scale = fit_scale(part, config.seed)
     if scale is None:
         say(
-            f"The inputs stay as they are: the first task has {len(part)} learned examples, and {MIN_ROWS} are needed;"
+            f"The inputs stay as they are: the first task has {len(part)} examples to scale them by, and {MIN_ROWS} are needed;"
             " scale them by constants."
         )
     return scale
 
 
-def claimed_kind(config: Config, learner: Method) -> str | None:
-    """The kind of bound that a run claims; None if it certifies nothing."""
-    if config.method == CERTIFIES_ITSELF and config.kind != "holdout":
-        return str(learner.options.kind)
-    return "holdout" if config.holdout else None
+def claimed_kind(learner: Method) -> str | None:
+    """The kind of bound that a learner claims; None if it certifies nothing."""
+    return str(learner.options.kind) if hasattr(learner, "certify") else None
 
 
 def recipe(config: Config, scenario: str, tasks: int) -> dict[str, Any]:
@@ -142,10 +145,9 @@ def recipe(config: Config, scenario: str, tasks: int) -> dict[str, Any]:
         "class_seed": config.class_seed,
         "order": config.order,
         "order_seed": config.order_seed,
-        "holdout": config.holdout or None,
         "images": config.images if config.images != "shared" else None,
         "seed": config.stream_seed or None,
-        "holdout_seed": config.seed if config.holdout else None,
+        "prepare": config.prepare or None,
         **config.data,
     }
     return {key: value for key, value in fields.items() if value is not None}
@@ -160,40 +162,26 @@ def names_of(stream: Stream) -> dict[str, Any]:
 
 def settings_of(learner: Any) -> dict[str, Any]:
     """All options of a method, for JSON."""
-    if isinstance(learner.options, KernelOptions):
-        return learner.options.as_dict()
-    return {"memory": learner.memory, **asdict(learner.options)}
+    method = learner.learner if isinstance(learner, Holdout) else learner
+    if isinstance(method.options, KernelOptions):
+        return method.options.as_dict()
+    return {"memory": method.memory, **asdict(method.options)}
 
 
-def run_commitment(config: Config, stream: Stream, learner: Any) -> dict[str, Any]:
+def run_commitment(config: Config, learner: Any) -> dict[str, Any]:
     """The commitment of a run, before its first task."""
-    kind = claimed_kind(config, learner)
-    if kind is None:
+    if claimed_kind(learner) is None:
         raise UserError(
-            f"{config.method} certifies nothing here, so there is nothing to commit to; add holdout=0.1."
+            f"{config.method} certifies nothing here, so there is nothing to commit to; add holdout=0.5."
         )
-    if kind != "holdout":
-        return {**learner.commitment(), "threads": config.threads}
-    split = recipe(config, stream.scenario, len(stream)) | names_of(stream)
-    return commitment(
-        learner.model,
-        options.holdout_options(config, len(stream)),
-        method=config.method,
-        settings=settings_of(learner),
-        scenario=stream.scenario,
-        classes=stream.classes,
-        model=learner.model.description,
-        data=split,
-        theta_0=None,
-        threads=config.threads,
-    )
+    return {**learner.commitment(), "threads": config.threads}
 
 
 def resolved_config(config: Config, stream: Stream, learner: Method) -> dict[str, Any]:
     """The content of config.json: every key with its value, also where it is the default of the method or the stream."""
     values = options.defaults(config.method) | config.options | settings_of(learner)
     record = config.as_record() | {"options": {name: values[name] for name in options.types(config.method)}}
-    return record | {"scenario": stream.scenario, "tasks": len(stream), "kind": claimed_kind(config, learner)}
+    return record | {"scenario": stream.scenario, "tasks": len(stream), "kind": claimed_kind(learner)}
 
 
 def device(config: Config) -> torch.device:

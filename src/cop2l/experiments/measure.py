@@ -13,31 +13,28 @@ import numpy as np
 import torch
 
 from cop2l import metrics
-from cop2l.bounds import holdout_certificate
-from cop2l.certificates.bounding import log_delta
 from cop2l.certificates.certificate import Certificate
 from cop2l.certificates.families import claim_sentences
 from cop2l.experiments.config import Config
-from cop2l.experiments.learners import claimed_kind, device, names_of, recipe, settings_of
-from cop2l.experiments.options import holdout_options
+from cop2l.experiments.learners import claimed_kind, device, preparing, settings_of
 from cop2l.experiments.records import COUNTS, Record, Summary, TaskRow, Withheld, as_json
 from cop2l.kernel.samples import blocks_of
-from cop2l.learner import advice
-from cop2l.learner.counting import declared_draws
-from cop2l.learner.holdout import issue_holdout
-from cop2l.learner.repeats import copy_warnings, row_hashes, withheld_row_findings
 from cop2l.methods.base import Method
-from cop2l.streams.task import Stream, Task
-from cop2l.streams.withhold import withhold, withhold_groups
+from cop2l.streams.task import Stream, Task, take_rows
 from cop2l.text import Names, refuted_tasks
 
 
-def learn_kwargs(learner: Method, stream: Stream, t: int, config: Config) -> dict[str, Any]:
-    """The classes of task t and, if the learner claims groups, the groups: arguments of `learn` beside the examples."""
-    kwargs: dict[str, Any] = {"classes": stream.heads[t - 1]}
-    if getattr(learner.options, "groups", ()):
-        kwargs["groups"] = withhold_groups(stream, t, config.holdout, config.seed)[0]
-    return kwargs
+def learned_part(stream: Stream, t: int, config: Config) -> tuple[Any, Any, dict[str, Any]]:
+    """What the learner gets of task t: inputs, labels, and as keywords its classes and, if they are claimed, the groups.
+
+    A hold-out withholds its rows itself. CoP2L does not get the rows of the first task that prepare inputs.
+    """
+    x, y, _ = stream[t - 1]
+    groups = stream.groups[t - 1] if config.groups else None
+    if t == 1 and (part := preparing(config)) is not None and part.drawn:
+        rows = np.flatnonzero(~part.rows(len(y)))
+        x, y, groups = take_rows(x, rows), y[rows], None if groups is None else groups[rows]
+    return x, y, {"classes": stream.heads[t - 1]} | ({"groups": groups} if config.groups else {})
 
 
 def correct_rows(learner: Method, task: Task, scenario: str) -> np.ndarray:
@@ -47,11 +44,10 @@ def correct_rows(learner: Method, task: Task, scenario: str) -> np.ndarray:
     return correct
 
 
-def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[Record]) -> Record:
-    """The record after the newest task: sizes, and the test accuracy on every task and class so far."""
+def evaluate(learner: Method, stream: Stream, learned: int, records: Sequence[Record]) -> Record:
+    """The record after the newest task, of which so many rows were learned: the test accuracy on every task and class."""
     rows = [
-        TaskRow(task=t, n=n)
-        for t, n in enumerate([*(record.tasks[-1].n for record in records), len(learned.y)], 1)
+        TaskRow(task=t, n=n) for t, n in enumerate([*(record.tasks[-1].n for record in records), learned], 1)
     ]
     accuracy: list[float] = []
     hits, totals = np.zeros(stream.classes, np.int64), np.zeros(stream.classes, np.int64)
@@ -72,34 +68,21 @@ def evaluate(learner: Method, stream: Stream, learned: Task, records: Sequence[R
     )
 
 
-def due_kind(learner: Method, stream: Stream, config: Config) -> str | None:
-    """The kind of the certificate that is due after the newest task, if any."""
-    return claimed_kind(config, learner) if config.anytime or learner.tasks_seen == len(stream) else None
-
-
-def certify(
-    learner: Any, stream: Stream, config: Config, records: list[Record], commitment: str | None = None
-) -> Certificate | None:
-    """The certificate that is due after the newest task, if any; its bounds are added to the last record.
-
-    One is due after the last task or, if `anytime`, after each. It is the method's own or the hold-out one, never both, since
-    delta is spent once.
-    """
-    kind = due_kind(learner, stream, config)
-    if kind is None:
+def certify(learner: Any, stream: Stream, config: Config, records: list[Record]) -> Certificate | None:
+    """The certificate that is due, if any, after the last task or, if `anytime`, after each; the last record gets its bounds."""
+    if claimed_kind(learner) is None or not (config.anytime or learner.tasks_seen == len(stream)):
         return None
-    withheld = withheld_examples(stream, learner.tasks_seen, config) if config.holdout else {}
-    certificate: Certificate
-    if kind == "holdout":
-        certificate = by_holdout(learner, stream, config, withheld, records, commitment)
-    else:
-        certificate = learner.certify(learned_from(learner, stream, config))
-        for row in records[-1].tasks if withheld else ():
-            x, y, _ = withheld[row.task]
-            correct = correct_rows(learner, Task(x, y, row.task), stream.scenario)
-            row.holdout = Withheld(n=len(y), errors=int((~correct).sum()))
+    certificate: Certificate = learner.certify(
+        {t: partial(blocks_of_task, stream, t, config) for t in range(1, learner.tasks_seen + 1)}
+    )
     records[-1] = with_certificate(records[-1], certificate)
     return certificate
+
+
+def blocks_of_task(stream: Stream, t: int, config: Config) -> Iterator[tuple[Any, Any]]:
+    """What the learner got of a task, read again in blocks: one task at a time is in memory."""
+    x, y, _ = learned_part(stream, t, config)
+    yield from blocks_of(x, y)
 
 
 def with_certificate(record: Record, certificate: Certificate) -> Record:
@@ -111,87 +94,9 @@ def with_certificate(record: Record, certificate: Certificate) -> Record:
             withheld = Withheld(n=counted["rows"], errors=counted["errors"])
             rows.append(replace(row, bounds=bounds, holdout=withheld))
             continue
-        if row.holdout:  # for information
-            tail = log_delta(certificate.options, record.task)
-            bounds["holdout"] = float(
-                holdout_certificate(row.holdout.n, row.holdout.errors, record.task, tail)
-            )
         rows.append(replace(row, bounds=bounds, **{count: counted[count] for count in COUNTS}))
     claims: Any = [statement for statement in certificate.statements if statement["family"] != "tasks"]
     return replace(record, kind=kind, claims=claims, not_valid=list(certificate.not_valid), tasks=rows)
-
-
-def by_holdout(
-    learner: Any,
-    stream: Stream,
-    config: Config,
-    withheld: dict[int, tuple[Any, Any, Any]],
-    records: Sequence[Record],
-    commitment: str | None,
-) -> Certificate:
-    """The certificate of any method, from the withheld examples."""
-    hashes = partial(row_hashes, parameter=next(learner.model.parameters()), seed=config.seed)
-    learned = {t: hashes(withhold(stream[t - 1], config.holdout, config.seed)[0].x) for t in withheld}
-    certifying = {t: hashes(x) for t, (x, *_) in withheld.items()}
-    if not declared_draws({"stream": config.stream}, config.repeats):
-        for t, rows in certifying.items():
-            advice.warn_user(copy_warnings(t, rows, "withheld rows"))
-    return issue_holdout(
-        learner,
-        withheld,
-        holdout_options(config, len(stream)),
-        method=config.method,
-        settings=settings_of(learner),
-        classes=stream.classes,
-        heads=stream.heads,
-        model=dict(learner.model.description),
-        threads=config.threads,
-        before={
-            record.task: unpacked(record.withheld_errors, len(withheld[record.task][1]))
-            for record in records
-            if record.withheld_errors
-        },
-        learned=learned_from(learner, stream, config),
-        repeats=config.repeats,
-        data=recipe(config, stream.scenario, len(stream)) | names_of(stream),
-        findings=[*withheld_row_findings(learned, certifying)],
-        not_valid=stream.not_valid,
-        commitment=commitment,
-    )
-
-
-def withheld_errors(learner: Method, stream: Stream, task: Task, config: Config) -> str | None:
-    """The misclassified withheld examples of the newest task as packed bits, if a hold-out claims forgetting."""
-    _, withheld = withhold(task, config.holdout, config.seed)
-    if withheld is None or "forgetting" not in config.claim or claimed_kind(config, learner) != "holdout":
-        return None
-    return np.packbits(~correct_rows(learner, withheld, stream.scenario)).tobytes().hex()
-
-
-def unpacked(bits: str, rows: int) -> np.ndarray:
-    """The mask that `withheld_errors` packed."""
-    return np.unpackbits(np.frombuffer(bytes.fromhex(bits), np.uint8))[:rows].astype(bool)
-
-
-def withheld_examples(stream: Stream, last: int, config: Config) -> dict[int, tuple[Any, Any, Any]]:
-    """The withheld examples of the first tasks, with their groups."""
-    examples = {}
-    for task in stream[:last]:
-        _, part = withhold(task, config.holdout, config.seed)
-        if part is not None:
-            groups = withhold_groups(stream, task.t, config.holdout, config.seed)[1]
-            examples[task.t] = (part.x, part.y, groups)
-    return examples
-
-
-def learned_from(learner: Method, stream: Stream, config: Config) -> dict[int, Any]:
-    """The examples that each task was learned from, read again on demand: one task at a time is in memory."""
-
-    def blocks(task: int) -> Iterator[tuple[Any, Any]]:
-        learned, _ = withhold(stream[task - 1], config.holdout, config.seed)
-        yield from blocks_of(learned.x, learned.y)
-
-    return {task: partial(blocks, task) for task in range(1, learner.tasks_seen + 1)}
 
 
 class Meter:
@@ -238,7 +143,7 @@ def space(learner: Method, stream: Stream, config: Config) -> int:
     """Roughly the bytes that a run writes: state and certificates hold models, kept examples and products of random features."""
     model = sum(p.numel() * p.element_size() for p in learner.model.state_dict().values())
     example = np.prod(stream[0].x.shape[1:]) * 4
-    products = 8 * getattr(learner.options, "random_features", 0) ** 2
+    products = 8 * settings_of(learner).get("random_features", 0) ** 2
     return int(3 * model + 2 * config.memory * example + 2 * products) + (16 << 20)
 
 

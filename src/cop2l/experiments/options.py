@@ -57,41 +57,29 @@ def check(config: Config) -> None:
         raise UserError(
             "A claim of groups needs their names; give both claim=groups and groups=A,B, or neither."
         )
-    if config.kind == "holdout" and not config.holdout:
-        raise UserError(
-            "The claim is the hold-out bound, but nothing is withheld; add for example holdout=0.1."
-        )
-    holdout_options(config, config.tasks or 1)  # delta and claims of any method
     if config.method == CERTIFIES_ITSELF:
-        tasks = None if config.anytime else config.tasks
-        presets.options(
-            **config.options, **run_options(config), tasks=tasks, memory=config.memory, seed=config.seed
-        )
-        if FITTED in config.scale and config.kind != "holdout":
+        if config.holdout or config.kind == "holdout":
             raise UserError(
-                "All examples that CoP2L learns certify, so none can scale the inputs; give scale=none or two constants."
+                "CoP2L certifies itself by all examples that it does not pick; leave out holdout, or choose another method."
+            )
+        tasks = None if config.anytime else config.tasks
+        kind = {"kind": config.kind} if config.kind else {}
+        presets.options(
+            **config.options, **claims(config), **kind, tasks=tasks, memory=config.memory, seed=config.seed
+        )
+        if FITTED in config.scale and not config.prepare:
+            raise UserError(
+                "All examples certify, so none can scale the inputs: set some aside with prepare=0.05, or give scale=none."
             )
         return
     if config.kind not in (None, "holdout"):
         raise UserError(f"{config.method} can only claim the hold-out bound; leave kind out.")
+    if config.kind == "holdout" and not config.holdout:
+        raise UserError(
+            "The claim is the hold-out bound, but nothing is withheld; add for example holdout=0.5."
+        )
+    KernelOptions(kind="holdout", **claims(config))
     declarations(config.method)[0](**config.options)
-
-
-def run_options(config: Config) -> dict[str, Any]:
-    """The keys of the run that are options of CoP2L and of no other method."""
-    kind = {"kind": config.kind} if config.kind not in (None, "holdout") else {}
-    return claims(config) | kind
-
-
-def holdout_options(config: Config, tasks: int) -> KernelOptions:
-    """The options of a hold-out certificate."""
-    return KernelOptions(
-        memory=max(2000, tasks),
-        kind="holdout",
-        seed=config.seed,
-        tasks=None if config.anytime else tasks,
-        **claims(config),
-    )
 
 
 def claims(config: Config) -> dict[str, Any]:

@@ -73,7 +73,6 @@ class Record:
     """A line of records.jsonl: the measurements and claims after a task."""
 
     task: Count
-    withheld_errors: str | None = None
     accuracy: list[Rate]
     classes: dict[str, Rate] = field(default_factory=dict)
     kind: str | None = None

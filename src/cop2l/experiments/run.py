@@ -10,7 +10,7 @@ from cop2l.errors import UserError
 from cop2l.experiments import measure
 from cop2l.experiments.config import Config
 from cop2l.experiments.directory import RunDirectory
-from cop2l.experiments.environment import environment, threads
+from cop2l.experiments.environment import environment
 from cop2l.experiments.learners import (
     check_stream,
     device,
@@ -20,8 +20,8 @@ from cop2l.experiments.learners import (
     run_commitment,
 )
 from cop2l.experiments.records import Record, as_json
+from cop2l.learner.state import threads
 from cop2l.streams.task import Stream
-from cop2l.streams.withhold import withhold
 
 
 def run(
@@ -44,13 +44,12 @@ def run(
         watch.start(config, stream, [as_json(record) for record in records])
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
-            learned, _ = withhold(task, config.holdout, config.seed)
-            learn_kwargs = measure.learn_kwargs(learner, stream, task.t, config)
-            learner.learn(learned.x, learned.y, progress=watch.progress, **learn_kwargs)
+            x, y, learn_kwargs = measure.learned_part(stream, task.t, config)
+            learner.learn(x, y, progress=watch.progress, **learn_kwargs)
             meter.learned()
+            learned = len(learner.state.tasks[-1].learned) if config.holdout else len(y)
             records.append(measure.evaluate(learner, stream, learned, records))
-            records[-1].withheld_errors = measure.withheld_errors(learner, stream, task, config)
-            certificate = measure.certify(learner, stream, config, records, digest)
+            certificate = measure.certify(learner, stream, config, records)
             meter.read(records[-1], learner)
             directory.store(records[-1], certificate, learner)
             watch.task(as_json(records[-1]))
@@ -71,9 +70,7 @@ def prepare(
     check_stream(config, stream)
     digest = None if commitment is None else commitment_hash(commitment)
     learner: Any = new_learner(config, stream, digest, say)
-    if commitment is not None and (
-        names := differing_keys(run_commitment(config, stream, learner), commitment)
-    ):
+    if commitment is not None and (names := differing_keys(run_commitment(config, learner), commitment)):
         raise UserError(
             f"This run differs from the commitment in {', '.join(names[:10])}; use the values of the commitment."
         )

@@ -15,11 +15,13 @@ from cop2l.errors import UserError
 from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.records import ENVIRONMENT, RECORDS
 from cop2l.files import last_complete, read_json, recover, replace_folder, write_array, write_json, write_text
+from cop2l.holdout.holdout import SAVED_HOLDOUT, Holdout
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS
 from cop2l.kernel.form import read_content
 from cop2l.learner.saved import SAVED_COP2L
-from cop2l.methods import METHODS, method
-from cop2l.methods.base import SAVED_METHOD, Learner, Method, read_state
+from cop2l.methods import load as load_method
+from cop2l.methods import method
+from cop2l.methods.base import SAVED_METHOD
 from cop2l.streams.files import examples
 from cop2l.text import Names, short_name
 
@@ -28,21 +30,17 @@ DATA = "data.json"
 DATA_KEYS = ("class_names", "task_names", "inputs")
 
 
-def load(folder: str | Path) -> Method:
+def load(folder: str | Path) -> Any:
     """The learner saved in a folder, or in the state/ of a run directory."""
     state = state_of(folder)
     if (state / SAVED_COP2L).exists():
         check_certificate(state / "certificate")
         return method("cop2l").load(state)
+    if (state / SAVED_HOLDOUT).exists():
+        check_certificate(state / "certificate")
+        return Holdout.load(state)
     if (state / SAVED_METHOD).exists():
-        _, note = read_state(state)
-        names = {method(name).__name__: name for name in METHODS}
-        if note["method"] not in names:  # a file must not choose what is imported
-            raise UserError(
-                f"{folder} was learned by {note['method']}, which no installed package declares; load it in Python: "
-                f"{note['method']}.load({str(state)!r})."
-            )
-        return method(names[note["method"]]).load(state)
+        return load_method(state)
     raise UserError(
         f"There is no saved learner in {folder}; give a run directory, a saved learner or, to predict, an export."
     )
@@ -111,6 +109,10 @@ def learn(
     description = data_description(folder)
     numbers = classes and [Names.from_description(description).class_number(name) for name in classes]
     samples = dict(_archived(learner, entry, description, label) for entry in archive)
+    if isinstance(learner, Holdout) and len(samples) not in (0, learner.tasks_seen):
+        raise UserError(
+            "Give --archive for every earlier task, or for none: then the withheld rows that are kept certify."
+        )
     x, y, groups, domains = read_examples(learner, data, description, label, labels=True)
     if (last := getattr(learner.options, "tasks", None)) is not None and learner.tasks_seen >= last:
         raise UserError(
@@ -128,7 +130,9 @@ def learn(
     _name_task(learner, description, data, domains)
     learner.learn(x, y, classes=numbers, progress=progress, **learn_kwargs)
     if hasattr(learner, "certify") and learner.options.tasks in (None, learner.tasks_seen):
-        learner.certify(data=samples | {learner.tasks_seen: (x, y)})
+        given = samples | {learner.tasks_seen: (x, y)}
+        is_partial = isinstance(learner, Holdout) and len(given) < learner.tasks_seen
+        learner.certify(None if is_partial else given)
 
     def save(new: Path) -> None:
         learner.save(new)
@@ -208,20 +212,8 @@ def predict(
         )
     classes: Tensor = learner.predict(x, task=number)
     accuracy = None if y is None else int((classes.numpy() == y).sum()) / len(y)
-    probability = _probabilities(learner, x, number) if probabilities else None
+    probability = learner.probabilities(x, task=number) if probabilities else None
     return Predicted(classes, accuracy, class_names(shape_and_outputs(learner)[1], description), probability)
-
-
-def _probabilities(learner: Any, x: Any, task: int | None) -> Tensor:
-    if hasattr(learner, "probabilities"):
-        probabilities: Tensor = learner.probabilities(x, task=task)
-        return probabilities
-    if (type(learner).predict, type(learner).logits) != (Learner.predict, Learner.logits):
-        raise UserError(
-            f"{type(learner).__name__} does not predict by probabilities; leave out --probabilities."
-        )
-    softmax: Tensor = learner.mask_logits(learner.logits(x), task).softmax(1).cpu()
-    return softmax
 
 
 def shape_and_outputs(learner: Any) -> tuple[tuple[int, ...], int]:
@@ -251,7 +243,9 @@ def read_examples(
     columns = {"group": "group" if claims_groups(learner) else None, **description.get("inputs", {})}
     columns |= {} if label is None else {"label": label}
     # The columns of the data frame, if the learner learned from one in Python.
-    columns["names"] = getattr(getattr(learner, "state", learner), "columns", None)
+    columns["names"] = getattr(
+        getattr(learner, "learner", getattr(learner, "state", learner)), "columns", None
+    )
     expected, outputs = shape_and_outputs(learner)
     x, y, groups, domains = examples(
         Path(data) if isinstance(data, str | Path) else data,
@@ -287,7 +281,7 @@ def data_description(folder: str | Path) -> dict[str, Any]:
 
 
 def _archived(
-    learner: Method, entry: str, description: Mapping[str, Any], label: str | None
+    learner: Any, entry: str, description: Mapping[str, Any], label: str | None
 ) -> tuple[int, tuple[Any, np.ndarray]]:
     name, equals, path = entry.partition("=")
     if not equals:

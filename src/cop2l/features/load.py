@@ -16,7 +16,7 @@ from cop2l.streams.scenarios import Split
 _IMAGENET = {"imagenet", "imagenet1k", "imagenet21k", "imagenet22k", "lvd142m"}
 PART_OF = dict.fromkeys(("imagenet", "imagenet1k", "tinyimagenet", "imagenette", "imagewoof"), _IMAGENET)
 """For each data set, the names of the data sets that contain it."""
-WITHOUT_EFFECT = ("download", "seed", "learned")
+WITHOUT_EFFECT = ("download", "seed", "preparing")
 """Options of every stream that change nothing about cached features."""
 
 

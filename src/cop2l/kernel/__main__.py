@@ -37,14 +37,15 @@ def decide(
     try:
         last = read_content(folders[-1])
         holdout = last["options"].kind == "holdout"
-        learned, withheld = split(last, tasks) if index["whole"] else ({} if holdout else tasks, tasks)
+        given = ({}, tasks, False) if holdout else (tasks, {}, False)
+        learned, withheld, some_kept = split(last, tasks) if index["whole"] else given
         settings: dict[str, Any] = {"commitment": commitment, "policy": policy, "say": say}
         require(index["certificate"] == last["digest"], "The data was loaded for another certificate than this one.")
         if holdout:
-            verdict = check_holdouts(folders, withheld, learned, blind, model, tests=tests, **settings)
+            verdict = check_holdouts(folders, withheld, learned, blind, model, some_kept=some_kept, tests=tests, **settings)
         else:
             module = model_for(last, model, folders[-1] / "theta_0.safetensors")
-            verdict = check_certificates(folders, learned, module, tests=tests, **settings)
+            verdict = check_certificates(folders, learned, module, prepared=withheld, tests=tests, **settings)
         _add_notes(verdict, index)
         if export is not None:
             copy = _copy_files(export, folders[-1].parent, (EXPORT, WEIGHTS, *PROGRAMS.values()))
@@ -75,16 +76,25 @@ def _copy_files(folder: Path, target: Path, names: tuple[str, ...] = (TEXT_FILE,
     return target
 
 
-def split(certificate: Content, tasks: arrays.Samples) -> tuple[arrays.Samples, arrays.Samples]:
-    """The rows that were learned from, and the withheld rows, by marks."""
-    recipe = certificate["data"] or {}
-    share, seed = recipe.get("holdout"), recipe.get("holdout_seed", certificate["options"].seed)
+def split(certificate: Content, tasks: arrays.Samples) -> tuple[arrays.Samples, arrays.Samples, bool]:
+    """The rows that were learned from; the others, that a hold-out withheld or CoP2L set aside; and whether only some were kept.
+
+    The number of rows that the certificate states tells whether all withheld rows certify, or those that were kept.
+    """
+    recipe, records, options = certificate["data"] or {}, certificate["records"], certificate["options"]
+    is_holdout, last = options.kind == "holdout", len(certificate["records"])
+    share, kept = recipe.get("holdout" if is_holdout else "prepare"), recipe.get("kept")
     if share is None:
-        return tasks, {}
-    require(type(share) is float and 0 < share < 1 and type(seed) is int, "No such share can be withheld.")
-    masks = {t: exact.withheld_rows(len(y), t, share, seed) for t, (_, y, *_) in tasks.items()}
-    learned, withheld = ({t: np.flatnonzero(mask == part) for t, mask in masks.items()} for part in (False, True))
-    return arrays.take_rows(tasks, learned), arrays.take_rows(tasks, withheld)
+        return tasks, {}, False
+    require(type(share) is float and 0 < share < 1, "No such share can be withheld.")
+    masks = {t: exact.withheld_rows(len(y), t, share, options.seed) for t, (_, y, *_) in tasks.items() if is_holdout or t == 1}
+    withheld = {t: np.flatnonzero(mask) for t, mask in masks.items()}
+    learned = {t: np.flatnonzero(~masks[t]) if t in masks else np.arange(len(y)) for t, (_, y, *_) in tasks.items()}
+    some_kept = is_holdout and any(records[t - 1]["rows"] < len(rows) for t, rows in withheld.items() if t <= last)
+    if some_kept:
+        most = kept // (last - 1) if type(kept) is int and kept >= 0 and last > 1 else 0
+        withheld |= {t: exact.kept_rows(mask, t, most, options.seed) for t, mask in masks.items() if t < last}
+    return arrays.take_rows(tasks, learned), arrays.take_rows(tasks, withheld), some_kept
 
 
 def main(arguments: list[str] | None = None) -> int:

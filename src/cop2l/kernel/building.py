@@ -2,7 +2,8 @@
 
 import importlib
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from cop2l.kernel.exact import Examples
 from cop2l.kernel.form import HOLDOUT_FILES, open_regular
 from cop2l.kernel.models import MODELS, rebuild
 from cop2l.kernel.options import Refusal, UserError, require
-from cop2l.kernel.scale import FITTED, fit_scale, scale_rows
+from cop2l.kernel.scale import FITTED, Scale, fit_scale, scale_layer
 
 PRECISIONS = ("float32", "float64", "float16", "bfloat16")
 Shapes = dict[str, tuple[int, ...]]
@@ -33,6 +34,11 @@ def model_for(certificate: Mapping[str, Any], function: str | None, file: Path, 
     if function is not None:
         seed = description.get("seed")
         model = auditors_model(function, seed if type(seed) is int else certificate["options"].seed)
+        if description.get("scale") == FITTED:
+            numbers, sizes = sum(math.prod(shape) for shape in shapes.values()), description.get("inputs")
+            good = type(sizes) is list and sizes and all(type(size) is int and 0 < size <= numbers for size in sizes)
+            require(good, f"The inputs of the model are described as {sizes!r:.40}.")
+            model = scalable(model, sizes or [])
         require(shapes_of(model) == shapes, f"The model that {function} builds has other tensors than {file.name}.")
     else:
         require(described_shapes(description) == shapes, f"The model described has other tensors than {file.name}.")
@@ -108,6 +114,31 @@ def description_of(model: nn.Module) -> dict[str, Any]:
     return getattr(model, "description", None) or {"name": None, "class": class_name}
 
 
+class Scaled(nn.Module):
+    """A module of the user's with a scale for its inputs; integers, such as token ids, are not scaled."""
+
+    def __init__(self, model: nn.Module, inputs: Sequence[int]) -> None:
+        super().__init__()
+        self.model, self.scale = model, scale_layer(FITTED, inputs)
+        self.description = {**description_of(model), "inputs": list(inputs), "scale": FITTED}
+
+    def forward(self, x: Any) -> Any:
+        return self.model(self.scale(x) if x.is_floating_point() else x)
+
+
+def scalable(model: nn.Module, inputs: Sequence[int]) -> Any:
+    """The model with a scale for its inputs, which has no effect yet."""
+    if isinstance(getattr(model, "scale", None), Scale):
+        return model
+    parameter, scaled = next(model.parameters()), model
+    if type(model) in MODELS.values() and hasattr(model, "description"):
+        model.scale = scale_layer(FITTED, inputs)
+        model.description = {**model.description, "scale": FITTED}  # type: ignore[assignment,dict-item]
+    else:
+        scaled = Scaled(model, inputs)
+    return scaled.to(parameter.device, parameter.dtype)
+
+
 MAX_CHANNELS = 4
 """Constants for at most this many channels count as options, not as fitted to the data."""
 
@@ -116,7 +147,7 @@ def set_scale(certificate: Mapping[str, Any], first: Examples, model: Any) -> No
     """Compute the model's scale again from the learned rows of the first task, if the certificate states such a scale."""
     if certificate["model"].get("scale") != FITTED:
         return
-    constants = fit_scale(first.take(scale_rows(len(first), certificate["options"].seed)))
+    constants = fit_scale(first, certificate["options"].seed)
     if constants is not None and len(constants["shift"]) == model.scale.shift.numel():
         model.scale.set_constants(**constants)
 

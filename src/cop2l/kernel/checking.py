@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cop2l.kernel import exact
 from cop2l.kernel.arithmetic import bound_follows, least_bounds, percent, upper_tail
 from cop2l.kernel.arrays import Samples
-from cop2l.kernel.building import many_constants, stored_shapes, stored_tensors
+from cop2l.kernel.building import many_constants, set_scale, stored_shapes, stored_tensors
 from cop2l.kernel.counting import Facts, Recount, group_numbers, recount, used_rows
 from cop2l.kernel.exact import NO_ROWS, Examples, Rows, digest, model_input, parameter_count, sample, score
 from cop2l.kernel.form import Content, Unreadable, canonical_json, content_digest, read_content
@@ -60,13 +60,14 @@ DEFAULT_POLICY = Policy()
 
 def check_certificates(
     folders: Sequence[Path], samples: Samples | None = None, model: nn.Module | None = None, *,
-    tests: Samples | None = None, commitment: str | None = None,
+    prepared: Samples | None = None, tests: Samples | None = None, commitment: str | None = None,
     policy: Policy = DEFAULT_POLICY, say: Say = lambda _: None,
 ) -> Verdict:  # fmt: skip
     """The verdict on the CoP2L certificates of a run, in order: on the last one, and on the agreement of the others with it.
 
     samples      for each task (x, y) or (x, y, groups)
     model        the architecture, with the initial weights that its seed gives here
+    prepared     rows of the first task that were set aside, and may set the scale of the inputs
     tests        other examples of the tasks, which can only speak against the certificate
     commitment   a hash that the auditor was handed before the data was seen
 
@@ -80,6 +81,9 @@ def check_certificates(
             verdict.unverified.append("The model was not given, so neither its errors nor how it was learned could be checked.")
             return False
         checked_samples = check_samples(verdict, last, samples or {}, next(model.parameters()))
+        if 1 in (prepared or {}):
+            x, y, *_ = (prepared or {})[1]
+            set_scale(last, sample(x, torch.as_tensor(numbers(y)), 1, last["options"].seed), model)
         # neither the weights of a seed nor committed weights depend on the data
         if last["theta_0"] == digest(model.state_dict()):
             verdict.checked.append("The initial parameters are those of the model's seed.")
@@ -174,7 +178,7 @@ def check_commitment(verdict: Verdict, certificate: Content, commitment: str | N
     options, data = certificate["options"], certificate["data"] or {}
     if commitment is None:
         settings = certificate["settings"] or {}
-        seeds = {"model": certificate["model"].get("seed"), "learner": settings.get("seed"), "hold-out": data.get("holdout_seed")}
+        seeds = {"model": certificate["model"].get("seed"), "learner": settings.get("seed")}
         if different := {name: seed for name, seed in seeds.items() if seed not in (None, options.seed)}:
             verdict.unverified.append(f"Seeds other than {options.seed} need a commitment: {canonical_json(different):.100}.")
         split_seeds = [key for key in ("seed", "class_seed", "order_seed") if data.get(key) not in (None, 0)]
@@ -207,7 +211,8 @@ def check_samples(verdict: Verdict, certificate: Mapping[str, Any], samples: Sam
         labels = numbers(y)
         good = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer) and len(x) == len(labels) == size
         require(good, f"The data of task {task} does not have the {size} labelled examples that the certificate states.")
-        require(np.isin(labels, record["head"]).all(), f"The data of task {task} has labels outside the classes of the task.")
+        is_known = np.isin(labels, record["head"]).all() or (options.kind == "holdout" and "classes" not in options.claim)
+        require(is_known, f"The data of task {task} has labels outside the classes of the task.")
         facts = {"labels": labels.astype(np.int64), "groups": group_numbers(groups, options, size)}
         good = fingerprint(size, blocks_of(x, labels), facts["groups"]) == record["fingerprint"]
         require(good, f"The data of task {task} is not the data of the certificate: its fingerprint differs.")

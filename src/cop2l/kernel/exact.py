@@ -168,6 +168,13 @@ def withheld_rows(rows: int, task: int, share: float, seed: int) -> np.ndarray:
     return np.asarray(marks(seed, "holdout", task, n=rows) < np.uint64(share * 2.0**64))
 
 
+def kept_rows(withheld: np.ndarray, task: int, most: int, seed: int) -> Rows:
+    """At most this many of the withheld rows of a task: those with the smallest marks, in ascending order."""
+    rows = np.flatnonzero(withheld)
+    order = np.argsort(marks(seed, "holdout", task, n=len(withheld))[rows], kind="stable")
+    return np.sort(rows[order[:most]])
+
+
 # ---- scoring: every forward pass has the same number of rows
 
 
@@ -243,6 +250,16 @@ def answer_keys(model: nn.Module, part: Examples) -> np.ndarray:
     """A 64-bit hash of the logits of every example: equal for logits with equal bits, where -0 is 0."""
     rows = (row for logits in logits_of(model, part) for row in numbers(logits.t().double()) + 0)
     return np.array([hash(row.tobytes()) for row in rows][: len(part)], np.int64)
+
+
+def input_keys(x: Any, dtype: torch.dtype) -> list[int]:
+    """A hash of the inputs of every row in this precision: equal for equal inputs, where -0 is 0."""
+    keys = list[int]()
+    for start in range(0, len(x), LARGE_BLOCK):
+        rows = tensor(x[start : start + LARGE_BLOCK])
+        values = rows.to(dtype) if rows.is_floating_point() else rows
+        keys += [hash(row.tobytes()) for row in numbers(values.double()) + 0]
+    return keys
 
 
 def repeated_answers(keys: Sequence[np.ndarray], used: Sequence[np.ndarray]) -> list[np.ndarray]:

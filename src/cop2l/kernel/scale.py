@@ -66,13 +66,10 @@ def _are_constants(values: list[Any]) -> bool:
     return all(type(value) in (int, float) and math.isfinite(value) and abs(value) <= MAX_CONSTANT for value in values)
 
 
-def scale_rows(n: int, seed: int) -> np.ndarray:
-    """At most MAX_ROWS of n rows that were learned from and do not certify, in the order of marks."""
-    return np.asarray(np.argsort(marks(seed, "scale", 1, n=n), kind="stable")[:MAX_ROWS])
-
-
-def fit_scale(part: Examples) -> dict[str, list[float]] | None:
+def fit_scale(part: Examples, seed: int) -> dict[str, list[float]] | None:
     """The shift and the factor of each column (of pictures: of each channel); None if there are too few examples.
+
+    At most MAX_ROWS of the examples are used, in the order of marks.
 
     The shift is the median. The factor is the power of two that brings the median distance from it, among the values other than
     the median, nearest to 2/3. A constant column is shifted to 0. Columns with the median 0, such as counts of words, get the
@@ -81,6 +78,7 @@ def fit_scale(part: Examples) -> dict[str, list[float]] | None:
     """
     if len(part) < MIN_ROWS:
         return None
+    part = part.take(np.argsort(marks(seed, "scale", 1, n=len(part)), kind="stable")[:MAX_ROWS])
     rows = part.x[: max(MIN_ROWS, MAX_VALUES // max(1, math.prod(part.x.shape[1:])))].cpu().double()
     if not rows.isfinite().all():
         raise UserError("x contains values that are not finite; replace or remove them before learning.")

@@ -38,6 +38,8 @@ from cop2l.learner.validation import Data, check_data, check_model, check_task
 from cop2l.models import Classifier
 from cop2l.streams.task import SCENARIOS
 
+ENGINE_STATE = ("masked_classes", "trace", "sizes", "buffer", "sets")
+
 
 class CoP2L:
     """Learns tasks one after the other, keeps a small memory, and certifies its error on every task.
@@ -182,7 +184,7 @@ class CoP2L:
         copies = () if counting.declared_draws(state.data, state.repeats) else copy_warnings(task, hashes)
         advice.warn_user([*reasons, *copies])
         with (
-            all_or_nothing(self),
+            all_or_nothing(self.model, (engine, ENGINE_STATE), (self, ("state",))),
             progress_display(progress) as engine.progress,
             exact_arithmetic(state.threads),
         ):

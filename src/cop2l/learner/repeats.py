@@ -8,7 +8,7 @@ Rows that repeat within a task count as errors, unless they are declared to be d
 discrete data share some values by chance: `count_shared_rows` reports only more than that.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,24 +121,6 @@ def shared_row_findings(
             {task, *shared},
             f"Up to {max(shared.values())} of the {len(hashes)} rows of task {task} are rows of {_tasks(shared)} too{SHARED}",
         )
-
-
-def withheld_row_findings(
-    learned: Mapping[int, np.ndarray], withheld: Mapping[int, np.ndarray]
-) -> Iterator[tuple[set[int], str]]:
-    """Finds withheld rows that a task learned from, which void their task, or that two tasks withhold, which void means only."""
-    for task, hashes in withheld.items():
-        if count := sum(count_shared_rows(hashes, rows) for rows in learned.values()):
-            yield (
-                {task},
-                f"{count} of the {len(hashes)} withheld rows of task {task} were learned from as well{SHARED}",
-            )
-        earlier = {t: rows for t, rows in withheld.items() if t < task}
-        if shared := [t for t, rows in earlier.items() if count_shared_rows(hashes, rows)]:
-            yield (
-                set(),
-                f"Withheld rows of task {task} are rows of {_tasks(shared)} too: no average over these tasks holds.",
-            )
 
 
 def _tasks(numbers: Collection[int]) -> str:

@@ -1,10 +1,10 @@
 """The state that a learner carries from task to task beside its engine."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from copy import copy, deepcopy
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +14,6 @@ from cop2l.certificates.certificate import Certificate
 from cop2l.errors import UserError
 from cop2l.kernel.exact import Examples, digest, model_input, score
 from cop2l.randomness import private_randomness
-
-if TYPE_CHECKING:
-    from cop2l.learner.cop2l import CoP2L
 
 PROBE_ROWS = 128
 """How many examples show whether a step of training can be undone."""
@@ -93,7 +90,7 @@ def trained_names(model: nn.Module) -> list[str]:
     return [name for name, value in model.named_parameters() if value.requires_grad]
 
 
-def check_unchanged(learner: "CoP2L") -> None:
+def check_unchanged(learner: Any) -> None:
     """Refuse parameters that were changed after the newest task: no certificate would hold for them."""
     if digest(learner.model.state_dict()) != learner.state.theta_digest:
         when = f"task {learner.tasks_seen} was learned" if learner.tasks_seen else "the learner was made"
@@ -119,13 +116,21 @@ def check_undone(model: nn.Module, S: Examples, seed: int) -> None:
 
 
 @contextmanager
-def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
-    """If an error or an interruption ends the block, put the learner back to what it was before."""
-    engine, model = learner.engine, learner.model
-    theta, state, unsaved = parameters(model), replace(learner.state), _unsaved(model)
-    names = ("masked_classes", "trace", "sizes", "buffer")
-    attributes = {name: copy(getattr(engine, name)) for name in names}
-    attributes["sets"] = [replace(sets) for sets in engine.sets]
+def threads(number: int) -> Iterator[None]:
+    """Let torch use this many threads in a with statement."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def all_or_nothing(model: nn.Module, *owners: tuple[Any, Iterable[str]]) -> Iterator[None]:
+    """If an error or an interruption ends the block, put the model and the named attributes of its owners back."""
+    theta, unsaved = parameters(model), _unsaved(model)
+    before = [(owner, name, _copied(getattr(owner, name))) for owner, names in owners for name in names]
     try:
         yield
         _check_unsaved(model, unsaved)
@@ -134,12 +139,16 @@ def all_or_nothing(learner: "CoP2L") -> Iterator[None]:
         for name, value in unsaved.items():
             if isinstance(value, Tensor):
                 model.get_buffer(name).copy_(value)
-        learner.state = state
-        for name, value in attributes.items():
-            setattr(engine, name, value)
+        for owner, name, value in before:
+            setattr(owner, name, value)
         if isinstance(error, IndexError) and "in self" in str(error):  # of torch.nn.Embedding
             raise UserError(f"The model looks up an input that it does not have: {error}.") from error
         raise
+
+
+def _copied(value: Any) -> Any:
+    """A copy. The lists of a `State` are replaced, never changed in place, so that a shallow copy of it is enough."""
+    return copy(value) if is_dataclass(value) else deepcopy(value)
 
 
 def _check_unsaved(model: nn.Module, before: Mapping[str, Any]) -> None:

@@ -157,7 +157,7 @@ def _head(classes: Sequence[int] | None, width: int, scenario: str, y: Tensor) -
     return head
 
 
-def check_data(learner: "CoP2L", data: Mapping[int, Data] | None) -> dict[int, Data]:
+def check_data(learner: Any, data: Mapping[int, Data] | None) -> dict[int, Data]:
     """The data to certify on, without tasks whose data is None; refuse a learner that cannot be certified."""
     if data is not None and not isinstance(data, Mapping):
         raise UserError("The data must be given by the numbers of its tasks: certify({1: (x, y), ...}).")
@@ -177,13 +177,13 @@ def check_data(learner: "CoP2L", data: Mapping[int, Data] | None) -> dict[int, D
 
 
 def task_blocks(
-    data: Data, task: int, rows: int, learned: Any, head: Sequence[int], columns: Sequence[str] | None
+    data: Data, task: int, rows: int, learned: Any, head: Sequence[int] | None, columns: Sequence[str] | None
 ) -> Iterator[tuple[Any, Any]]:
     """The data of a task, block by block; refuse what cannot be the data that the task was learned from.
 
     rows      the number of examples that the task had
     learned   inputs of the task
-    head      the classes of the task
+    head      the classes of the task; None: any
     columns   the names of the inputs, if they came in a data frame
     """
     pair = data if isinstance(data, tuple | list) else (data,)
@@ -200,7 +200,9 @@ def task_blocks(
                 f"The data given for task {task} has {len(x)} inputs and {len(y)} labels from row {start} on; "
                 f"it was learned from {rows} examples."
             )
-        if example_form(x)[0] != example_form(learned)[0] or not frozenset(head).issuperset(y.tolist()):
+        if example_form(x)[0] != example_form(learned)[0] or not (
+            head is None or frozenset(head).issuperset(y.tolist())
+        ):
             raise not_learned_from(task)
         start += len(y)
         yield x, y

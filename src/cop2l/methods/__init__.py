@@ -1,19 +1,19 @@
 """Continual-learning methods, one file each, and their names."""
 
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cop2l.errors import UserError, unknown
 from cop2l.plugins import imported, installed_names
 
-if TYPE_CHECKING:
-    from cop2l.methods.base import Method
-
 SHARED = ("base", "buffer", "frozen", "representation", "sgd")
 """The files of this folder that are not methods; every other file is a method of that name."""
 BUILTIN = {"cop2l": "cop2l.learner.cop2l"} | {
-    file.name: f"cop2l.methods.{file.name}" for file in iter_modules(__path__) if file.name not in SHARED
+    file.name.replace("_", "-"): f"cop2l.methods.{file.name}"
+    for file in iter_modules(__path__)
+    if file.name not in SHARED
 }
 BUILTIN["der++"] = BUILTIN.pop("der")  # Python does not allow ++ in the name of a module
 METHODS = BUILTIN | {name: path for name, path in installed_names("methods").items() if name not in BUILTIN}
@@ -27,7 +27,7 @@ REMARKS = {("icarl", "linear"): _ICARL_LINEAR}
 """Sentences about a method on a model, shown with the results of a run."""
 
 
-def method(name: str) -> "type[Method]":
+def method(name: str) -> Any:
     """The class of a method by its name, or any class by its path, package.module:Class.
 
     >>> method("lamaml").__name__, method("cop2l.methods.replay:Replay").__name__
@@ -36,7 +36,6 @@ def method(name: str) -> "type[Method]":
     if name not in METHODS and ":" not in name:
         raise unknown("method", name, METHODS)
     path = METHODS.get(name, name)
-    cls: type[Method]
     if ":" in path:
         cls = imported(path)
         if not hasattr(cls, "learn") or not hasattr(cls, "Options"):
@@ -45,6 +44,31 @@ def method(name: str) -> "type[Method]":
     values = vars(import_module(path)).values()
     (cls,) = (v for v in values if hasattr(v, "learn") and getattr(v, "__module__", None) == path)
     return cls
+
+
+def name_of(cls: type) -> str:
+    """The name of a method's class; of a class without a name, its path.
+
+    >>> name_of(method("replay")), name_of(method("cop2l.methods.base:Learner"))
+    ('replay', 'cop2l.methods.base:Learner')
+    """
+    names = {path: name for name, path in METHODS.items()}
+    path = f"{cls.__module__}:{cls.__qualname__}"
+    return names.get(cls.__module__) or names.get(path) or path
+
+
+def load(folder: str | Path) -> Any:
+    """The method saved in a folder, if it is built in or of an installed package."""
+    from cop2l.methods.base import read_state
+
+    _, note = read_state(folder)
+    names = {method(name).__name__: name for name in METHODS}
+    if note["method"] not in names:  # a file must not choose what is imported
+        raise UserError(
+            f"{folder} was learned by {note['method']}, which no installed package declares; load it in Python: "
+            f"{note['method']}.load({str(folder)!r})."
+        )
+    return method(names[note["method"]]).load(folder)
 
 
 def predicts_with_its_model(name: str) -> bool:

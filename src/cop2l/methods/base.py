@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from math import inf
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from cop2l.console import Progress, progress_display
 from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.exact import head_masks
-from cop2l.learner.cop2l import CoP2L
 from cop2l.learner.inputs import by_name, check_finite, features, labelled, labels, wrong_shape
 from cop2l.methods.buffer import Buffer, cycle
 from cop2l.methods.sgd import SGD
@@ -192,6 +191,18 @@ class Learner(ABC):
     def memory_used(self) -> int:
         """The number of stored examples of past tasks."""
         return len(self.buffer)
+
+    def probabilities(self, x: Any, *, task: int | None = None) -> Tensor:
+        """The softmax of the logits, one row per example, on the CPU; refused if the method does not predict by them."""
+        if (type(self).predict, type(self).logits) != (Learner.predict, Learner.logits):
+            raise UserError(f"{type(self).__name__} does not predict by probabilities.")
+        return self.mask_logits(self.logits(features(x, self.columns)), task).softmax(1).cpu()
+
+    def use_model(self, model: nn.Module) -> None:
+        """Take another model before the first task."""
+        self.model = model
+        if self.restarts:
+            self.initial = {k: v.detach().clone() for k, v in model.state_dict().items()}
 
     # ---- for the methods
 
@@ -373,5 +384,22 @@ def read_state(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return read_tensors(path)
 
 
-Method = CoP2L | Learner
-"""CoP2L, or a baseline: both have model, options, tasks_seen, memory_used, learn, predict, save, restore and load."""
+class Method(Protocol):
+    """What a run needs of a learner: a baseline, a hold-out around one, or CoP2L."""
+
+    @property
+    def tasks_seen(self) -> int: ...
+    @property
+    def memory_used(self) -> int: ...
+    @property
+    def scenario(self) -> str: ...
+    @property
+    def model(self) -> Any: ...
+    @property
+    def options(self) -> Any: ...
+    def learn(
+        self, x: Any, y: Any = None, *, classes: Sequence[int] | None = None, progress: Any = None
+    ) -> None: ...
+    def predict(self, x: Any, *, task: int | None = None) -> Tensor: ...
+    def save(self, folder: str | Path) -> None: ...
+    def restore(self, folder: str | Path) -> None: ...

@@ -1,6 +1,6 @@
 """The encoding of a table: gaps, categories and text become numbers.
 
-The encoding depends only on declarations and on the learned rows of the first task, if others certify. A certified
+The encoding depends only on declarations and on rows of the first task that do not certify. A certified
 row never changes the encoding of other rows or the number of inputs, so every bound holds unchanged (docs/data.md).
 """
 
@@ -14,7 +14,7 @@ from cop2l.errors import UserError, missing_extra
 from cop2l.streams.task import fingerprint
 
 MOST_VALUES = 100
-"""The largest number of categories that the learned rows may give a column."""
+"""The largest number of categories that these rows may give a column."""
 TEXT_SIZE = 1024
 """The default number of inputs per column of text."""
 
@@ -25,7 +25,7 @@ class Declared(NamedTuple):
     missing: tuple[str, ...] = ()
     """Columns that get an indicator of their gaps."""
     categories: Mapping[str, tuple[str, ...]] = {}
-    """The values of each column; empty: those of the learned rows."""
+    """The values of each column; empty: those of the preparing rows."""
 
     @classmethod
     def of(cls, missing: Any, categories: Any) -> "Declared":
@@ -106,14 +106,14 @@ class Encoder:
         """The name, the kind and the encoding of each column."""
 
     @classmethod
-    def fit(cls, title: str, parts: Sequence[Rows], learned: Rows | None) -> "Encoder":
-        """The encoder of declarations; the learned rows decides what they leave open."""
+    def fit(cls, title: str, parts: Sequence[Rows], preparing: Rows | None) -> "Encoder":
+        """The encoder of declarations; the preparing rows decide what they leave open."""
         kinds, (missing, categories) = parts[0].kinds, parts[0].declared
         if absent := sorted({*missing, *categories} - set(kinds)):
             raise UserError(
                 f"{title} has no input column {absent[0]!r}; name one of its inputs in missing= or categories=."
             )
-        return cls([_encode_column(title, name, parts, learned) for name in kinds])
+        return cls([_encode_column(title, name, parts, preparing) for name in kinds])
 
     def __call__(self, rows: Rows) -> np.ndarray:
         values, indicators = [], []
@@ -129,28 +129,28 @@ class Encoder:
         return np.concatenate([*values, *indicators], axis=1)
 
 
-def _encode_column(title: str, name: str, parts: Sequence[Rows], learned: Rows | None) -> dict[str, Any]:
+def _encode_column(title: str, name: str, parts: Sequence[Rows], preparing: Rows | None) -> dict[str, Any]:
     """The encoding of one column."""
     rows = parts[0]
     kind, (missing, categories) = rows.kinds[name], rows.declared
     column: dict[str, Any] = {"name": name, "kind": kind, "indicator": name in missing}
-    open_gaps = learned is None and kind == "number" and not column["indicator"]
+    open_gaps = preparing is None and kind == "number" and not column["indicator"]
     if open_gaps and any(part.gaps(name).any() for part in parts):
         raise UserError(
             f"Column {name!r} of {title} has missing values; fill them, or declare them with missing={name}."
         )
-    if learned is not None and kind != "text":
-        column["indicator"] |= bool(learned.gaps(name).any())
+    if preparing is not None and kind != "text":
+        column["indicator"] |= bool(preparing.gaps(name).any())
     if kind == "number":
-        numbers = np.sort(learned.columns[name][~learned.gaps(name)]) if learned is not None else ()
+        numbers = np.sort(preparing.columns[name][~preparing.gaps(name)]) if preparing is not None else ()
         return column | {"constant": float(numbers[(len(numbers) - 1) // 2]) if len(numbers) else 0.0}
     if kind == "text":
         return column | {"size": int(rows.columns[name].shape[1])}
     if not (values := list(categories.get(name, ()))):
-        values = [] if learned is None else sorted(set(learned.columns[name].tolist()) - {""})
+        values = [] if preparing is None else sorted(set(preparing.columns[name].tolist()) - {""})
         if not 0 < len(values) <= MOST_VALUES:
             problem = (
-                f"more than {MOST_VALUES} values among the learned examples"
+                f"more than {MOST_VALUES} values among the examples that prepare inputs"
                 if values
                 else "no values that are known in advance"
             )

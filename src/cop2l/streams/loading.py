@@ -12,7 +12,8 @@ from cop2l.streams.clouds import synthetic
 from cop2l.streams.datasets import DATASETS, digits
 from cop2l.streams.domains import DOMAINS, IMAGES, domain_stream
 from cop2l.streams.pictures import Pictures
-from cop2l.streams.scenarios import Labelled, Learned, Split, draw_examples, split_into_tasks
+from cop2l.streams.preparing import Preparing
+from cop2l.streams.scenarios import Labelled, Split, draw_examples, split_into_tasks
 from cop2l.streams.task import SCENARIOS, Stream
 
 GENERATED = ("synthetic",)
@@ -38,7 +39,7 @@ def load(
     folder: str | Path | None = None,
     download: bool = True,
     seed: int = 0,
-    learned: Learned | None = None,
+    preparing: Preparing | None = None,
     **options: Any,
 ) -> Stream:
     """The stream of a data set by name, or of the user's own file or folder by path.
@@ -51,7 +52,7 @@ def load(
     `classes`, `missing`, `categories` and `test_share`, the share that `seed` draws as a test part if there is none. Options of
     `synthetic` are passed to it.
 
-    learned = (seed, holdout). For a table, the rows of task 1 that are not withheld decide how missing values and categories are
+    `preparing`: for a table, these rows of task 1, which do not certify, decide how missing values and categories are
     encoded, unless `missing` and `categories` say so.
     """
     if scenario is not None and scenario not in SCENARIOS:
@@ -87,7 +88,7 @@ def load(
     split: Split = {"tasks": tasks, "task_classes": task_classes, "class_seed": class_seed, "order": order}
     split["order_seed"] = order_seed
     default = "class-incremental" if data.domain is None else "domain-incremental"
-    return split_into_tasks(data, scenario or default, learned=learned, **split)
+    return split_into_tasks(data, scenario or default, preparing=preparing, **split)
 
 
 def _load_synthetic(seed: int, options: dict[str, Any], unused: dict[str, Any]) -> Stream:

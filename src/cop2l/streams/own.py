@@ -10,9 +10,9 @@ import torch
 from cop2l.errors import UserError
 from cop2l.streams.encoding import Declared, Rows
 from cop2l.streams.pictures import Pictures, Scaled
+from cop2l.streams.preparing import Preparing
 from cop2l.streams.scenarios import (
     Labelled,
-    Learned,
     Prepare,
     Split,
     identity,
@@ -46,7 +46,7 @@ def from_arrays(
     categories: Any = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
-    learned: Learned | None = None,
+    preparing: Preparing | None = None,
     **split: Unpack[Split],
 ) -> Stream:
     """A stream from arrays, tensors or data frames.
@@ -84,7 +84,7 @@ def from_arrays(
         seed=seed,
     )
     default = "class-incremental" if domain is None else "domain-incremental"
-    return split_into_tasks(data, scenario or default, learned=learned, **split)
+    return split_into_tasks(data, scenario or default, preparing=preparing, **split)
 
 
 def from_parts(

@@ -10,12 +10,10 @@ from cop2l.errors import UserError, unknown
 from cop2l.randomness import marks
 from cop2l.streams.encoding import Encoder, Rows
 from cop2l.streams.pictures import Pictures
+from cop2l.streams.preparing import Preparing
 from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task, fingerprint, take_rows
-from cop2l.streams.withhold import learned_rows
 
 Prepare = Callable[[Any], Any]
-Learned = tuple[int, float]
-"""The seed and the share that is withheld of each task: the other rows of the first task may prepare inputs."""
 REVERSED = "reversed"
 
 
@@ -156,13 +154,13 @@ def draw_examples(data: Labelled, examples: int | None) -> Labelled:
 
 
 def split_into_tasks(
-    data: Labelled, scenario: str, *, learned: Learned | None = None, **split: Unpack[Split]
+    data: Labelled, scenario: str, *, preparing: Preparing | None = None, **split: Unpack[Split]
 ) -> Stream:
     """The stream of one scenario.
 
     Class- and task-incremental: each task has new classes. Domain-incremental: every task has the same classes and
     other inputs. The tasks are the domains of the data, such as a site or a year. In data without domains they are
-    groups of classes, and a label is the number of the class in its group. The `learned` rows of the first task
+    groups of classes, and a label is the number of the class in its group. `preparing` rows of the first task
     decide about gaps and categories of a table that are not declared.
     """
     if scenario not in SCENARIOS:
@@ -185,7 +183,9 @@ def split_into_tasks(
     description: dict[str, Any] = {"task_names": list(names)} if names else {}
     prepare: Prepare = data.prepare
     if isinstance(data.x, Rows):
-        part = take_rows(data.x, train[0][learned_rows(len(train[0]), *learned)]) if learned else None
+        part = (
+            take_rows(data.x, train[0][np.flatnonzero(preparing.rows(len(train[0])))]) if preparing else None
+        )
         prepare = Encoder.fit(data.name, [data.x, data.x_test], part)
         description["inputs"] = {**data.description["inputs"], "columns": prepare.columns}
     stream = lazy_stream(

@@ -1,0 +1,1 @@
+"""Hold-outs: certificates from examples that never trained the model."""

@@ -1,0 +1,66 @@
+"""Weighted replay: the stored examples stand for all examples of past tasks."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cop2l.kernel.exact import Examples
+from cop2l.kernel.training import Optimiser, train
+from cop2l.methods.base import CommonOptions, Learner
+from cop2l.methods.buffer import Buffer, balanced
+from cop2l.randomness import generator
+
+
+@dataclass(frozen=True)
+class WeightedReplayOptions(CommonOptions):
+    """Passes and batch follow from the number of rows, unless they are given."""
+
+    epochs: int = 0
+    """Passes over the examples of the task and the stored ones; 0: by their number (`schedule`)."""
+    batch: int = 0
+    """Examples per step; 0: by the same rule."""
+    lr: float = 0.001
+    """Learning rate of Adam."""
+
+    positive: ClassVar = ("lr",)
+
+
+class WeightedReplay(Learner):
+    """Adam on the mean of w CE over the task's examples and all stored ones; w is how many examples one stands for.
+
+    A stored example of task s and class c has w = n / b: the task had n examples of the class, and b are stored. An example of
+    the task itself has w = 1. The buffer stores floor(m / g) examples of each of g pairs of a task and a class, drawn uniformly.
+    """
+
+    Options = WeightedReplayOptions
+
+    def fit(self, x: Tensor, y: Tensor, t: int) -> None:
+        """Learn task t."""
+        o = self.options
+        marks = torch.rand(len(x), generator=generator(self.seed, "buffer", t), dtype=torch.float64)
+        new = Buffer(x=x, y=y, t=torch.full_like(y, t), mark=marks.to(self.device))
+        pool = self.buffer.join(**new.columns)
+        pair = (pool.t - 1) * self.outputs + pool.y
+        seen = torch.cat([self.tensors.get("seen", y[:0]), torch.bincount(y, minlength=self.outputs)])
+        self.tensors["seen"] = seen
+        weight = (seen.double() / torch.bincount(pair, minlength=len(seen)))[pair]
+        trained = Examples(
+            pool.x, pool.y, pool.t.cpu().numpy(), np.arange(len(pool)), pool.mark.cpu().numpy()
+        )
+        epochs, batch = schedule(len(pool))
+        epochs, batch = o.epochs or epochs, o.batch or batch
+        adam = Optimiser(self.model, "adam", o.lr)
+        for epoch in range(epochs):
+            seed_words = (self.seed, "weighted replay", t, epoch)
+            train(self.model, adam, trained, weight, 1, batch, seed_words, self.masked_classes)
+            if self.progress:
+                self.progress({"task": t, "epoch": epoch + 1, "epochs": epochs})
+        self.buffer = balanced(pool, pair, self.memory)
+
+
+def schedule(rows: int) -> tuple[int, int]:
+    """The passes over this number of rows, and the rows per step."""
+    return min(max(60_000 // rows, 20), 200), 64
