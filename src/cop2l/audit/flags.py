@@ -28,7 +28,7 @@ NOT_SPLIT = (
     "class_names",
     "inputs",
 )
-"""Keys of a recipe that do not belong to the split into tasks: the place of the data, which rows are withheld or kept, and names."""
+"""Keys of a recipe that do not belong to the split into tasks: the place of the data, which rows are withheld, and names."""
 
 
 def verify_command(run: Path, recipe: Mapping[str, Any]) -> str:
