@@ -112,9 +112,11 @@ class Examples:
     def take(self, positions: np.ndarray) -> "Examples":
         """The examples at these positions, copied to the device of y, in the default memory layout."""
         index = torch.from_numpy(np.ascontiguousarray(positions)).to(self.y.device, non_blocking=True)
-        rows = tensor(self.x[index.to(self.x.device) if isinstance(self.x, Tensor) else positions])
-        # another layout (channels last) may round differently
-        x = torch.empty(rows.shape, dtype=rows.dtype, device=index.device).copy_(rows)
+        if isinstance(self.x, Tensor):  # the result of index_select is in the default memory layout
+            x = self.x.detach().index_select(0, index.to(self.x.device)).to(index.device)
+        else:
+            rows = tensor(self.x[positions])
+            x = torch.empty(rows.shape, dtype=rows.dtype, device=index.device).copy_(rows)
         return Examples(x, self.y[index], self.task[positions], self.row[positions], self.mark[positions])
 
 
@@ -146,6 +148,8 @@ def gather(S: Examples, B: Examples | None, C: Rows) -> Examples:
     of_S, of_B = np.flatnonzero(len(S) > C), np.flatnonzero(len(S) <= C)
     if B is None or not len(of_B):
         return S.take(C)
+    if not len(of_S):
+        return B.take(C - len(S))
     both = join([S.take(C[of_S]), B.take(C[of_B] - len(S))])
     assert both is not None
     return both.take(np.argsort(np.concatenate([of_S, of_B])))  # restores the order of C

@@ -73,19 +73,23 @@ class Pool:
         self.parts = [join(parts) or S] if joined else parts
         self.mark = np.concatenate([part.mark for part in parts])
         self.weight = np.repeat([1.0, options.omega], [self.n, len(self.mark) - self.n])
+        self._weight = torch.from_numpy(self.weight)
         self.remaining = np.ones(len(self.mark), bool)
         self.picked_of_S, self.blocks = 0, [NO_ROWS]
 
     def weighted_losses(self, scores: Sequence[tuple[Tensor, np.ndarray]]) -> tuple[np.ndarray, int]:
         """Weight * loss of every example, minus infinity for those that cannot be picked, and the number of errors of S."""
         losses = torch.cat([loss for loss, _ in scores])
-        weighted = (losses * torch.from_numpy(self.weight).to(losses)).cpu().numpy()
+        self._weight = self._weight.to(losses)
+        weighted = (losses * self._weight).cpu().numpy()
+        weighted[~self.remaining] = -math.inf
         errors = scores[0][1][: self.n] & self.remaining[: self.n]
-        return np.where(self.remaining, weighted, -math.inf), int(errors.sum())
+        return weighted, int(np.count_nonzero(errors))
 
     def pick(self, losses: np.ndarray) -> Rows:
         """Take the k largest losses out of the pool; of equal ones, the smaller marks."""
-        kth_largest = torch.topk(torch.from_numpy(losses), min(self.k, len(losses))).values[-1].item()
+        k = min(self.k, len(losses))
+        kth_largest = np.partition(losses, -k)[-k]
         largest = np.flatnonzero(self.remaining & (losses >= kth_largest))
         block = largest[np.lexsort((self.mark[largest], -losses[largest]))[: self.k]]
         self.remaining[block] = False

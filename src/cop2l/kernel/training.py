@@ -56,17 +56,26 @@ class Optimiser:
             torch._foreach_add_(self._values, direction)
 
 
-def mini_batches(n: int, size: int, epochs: int, seed_words: SeedWords) -> Iterator[tuple[Tensor, int]]:
-    """For each mini-batch its `size` positions, and how many of them, from the first on, count.
+def mini_batches(n: int, size: int, epochs: int, seed_words: SeedWords) -> Iterator[Tensor]:
+    """For each epoch the positions of its mini-batches, one of `size` positions per row.
 
-    The last of an epoch is filled up with its own rows, so that batch normalisation sees rows of the training set only. A
-    single mini-batch is not shuffled.
+    The last mini-batch is filled up with its own rows, so that batch normalisation sees rows of the training set only. A single
+    mini-batch is not shuffled.
     """
     seed, purpose, *numbers = seed_words
-    order, places = generator(seed, f"{purpose} order", *numbers), torch.arange(size)
+    order, last = generator(seed, f"{purpose} order", *numbers), (n - 1) // size * size
+    filled = last + torch.arange(size) % (n - last)
     for _ in range(epochs):
-        for rows in torch.split(torch.randperm(n, generator=order) if n > size else torch.arange(n), size):
-            yield rows[places % len(rows)], len(rows)
+        rows = torch.randperm(n, generator=order) if n > size else torch.arange(n)
+        yield torch.cat([rows[:last], rows[filled]]).view(-1, size)
+
+
+def shares(n: int, size: int, parameter: Tensor) -> Tensor:
+    """The share of each of these positions in the mean of its mini-batch; what fills up the last one has none."""
+    last = (n - 1) // size * size
+    share = torch.full((last + size,), 1 / size, dtype=parameter.dtype)
+    share[last:n], share[n:] = 1 / (n - last), 0
+    return share.view(-1, size).to(parameter.device)
 
 
 def step(model: nn.Module, optimiser: Optimiser, x: Tensor, y: Tensor, factor: Tensor, hidden: Tensor | None) -> None:
@@ -89,13 +98,13 @@ def train(
     masked_classes: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Some epochs in training mode; each step goes down the mean of weight * cross-entropy over its mini-batch."""
-    parameter, x = next(model.parameters()), model_input(model, trained.x)
+    parameter, x, n = next(model.parameters()), model_input(model, trained.x), len(trained)
     weight, hidden = weight.to(parameter.device, parameter.dtype), hidden_classes(trained, masked_classes)
+    share_table = shares(n, batch, parameter)
     model.train()
     with private_randomness(parameter.device, *seed_words):
-        for positions, count in mini_batches(len(trained), batch, epochs, seed_words):
-            rows = positions.to(parameter.device)
-            factor = weight[rows] * (1 / count)
-            factor[count:] = 0
-            step(model, optimiser, x.index_select(0, rows), trained.y[rows], factor, None if hidden is None else hidden[rows])
+        for table in mini_batches(n, batch, epochs, seed_words):
+            for rows, share in zip(table.to(parameter.device), share_table, strict=True):
+                columns = x.index_select(0, rows), trained.y[rows], weight[rows] * share
+                step(model, optimiser, *columns, None if hidden is None else hidden[rows])
     model.eval()

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from cop2l.kernel.exact import Examples
-from cop2l.kernel.training import Optimiser, train
+from cop2l.kernel.training import Optimiser
+from cop2l.learner.graphs import Graphs
 from cop2l.methods.base import CommonOptions, Learner
 from cop2l.methods.buffer import Buffer, balanced
 from cop2l.randomness import generator
@@ -36,6 +37,7 @@ class WeightedReplay(Learner):
     """
 
     Options = WeightedReplayOptions
+    graphs: Graphs | None = None
 
     def fit(self, x: Tensor, y: Tensor, t: int) -> None:
         """Learn task t."""
@@ -52,10 +54,10 @@ class WeightedReplay(Learner):
         )
         epochs, batch = schedule(len(pool))
         epochs, batch = o.epochs or epochs, o.batch or batch
-        adam = Optimiser(self.model, "adam", o.lr)
+        adam, self.graphs = Optimiser(self.model, "adam", o.lr), self.graphs or Graphs(self.model)
         for epoch in range(epochs):
             seed_words = (self.seed, "weighted replay", t, epoch)
-            train(self.model, adam, trained, weight, 1, batch, seed_words, self.masked_classes)
+            self.graphs.train(adam, trained, weight, 1, batch, seed_words, self.masked_classes)
             if self.progress:
                 self.progress({"task": t, "epoch": epoch + 1, "epochs": epochs})
         self.buffer = balanced(pool, pair, self.memory)
