@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from certify_cases import SCENARIOS, NormedMLP, SmallCNN, case_of, digests, model_of, parameters
+from learner_cases import SCENARIOS, NormedMLP, SmallCNN, case_of, digests, model_of, parameters
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -23,7 +23,7 @@ from cop2l.files import file_digest
 from cop2l.kernel import holdout
 from cop2l.kernel.checking import Policy, check_certificates, commitment_of
 from cop2l.kernel.counting import counts_and_parts
-from cop2l.kernel.exact import digest
+from cop2l.kernel.exact import BITS, digest
 from cop2l.kernel.form import FILES, Unreadable, content_digest, read_content
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
@@ -763,7 +763,7 @@ def test_another_machine(honest):
     forgery.tensors["theta.safetensors"]["head.bias"][0] += 0.01
     found = unverified_sentences(forgery.sign(), data, model())
     assert "Learning again gives another theta" in found or "counts of task" in found
-    assert "made on another machine, quoted below; this one is: bits 3, torch" in found
+    assert f"made on another machine, quoted below; this one is: bits {BITS}, torch" in found
     forgery = Forgery(folder)
     forgery.content["earlier"] = ["another one"]
     assert check_certificates([forgery.sign()], data, model()).status == "valid"

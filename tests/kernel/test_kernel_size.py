@@ -83,9 +83,9 @@ def test_the_process_that_decides_loads_few_lines():
     process = subprocess.run([sys.executable, "-P", "-c", LOADED], capture_output=True, text=True, check=True)
     texts = {name: Path(name).read_text() for name in process.stdout.split()}
     sizes = {name: (len(text.splitlines()), len(code_lines(text))) for name, text in texts.items()}
-    assert len(texts) <= 20, sizes
-    assert sum(whole for whole, _ in sizes.values()) <= 3300, sizes
-    assert sum(code for _, code in sizes.values()) <= 2250, sizes
+    assert len(texts) <= 21, sizes
+    assert sum(whole for whole, _ in sizes.values()) <= 3400, sizes
+    assert sum(code for _, code in sizes.values()) <= 2300, sizes
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

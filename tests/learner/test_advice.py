@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from certify_cases import model_of
+from learner_cases import model_of
 
 from cop2l import CoP2L
 from cop2l.cli import main

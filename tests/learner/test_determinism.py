@@ -7,12 +7,10 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from certify_cases import case_of, compress, model_of, parameters, same_bits
-from cop2l.learner.fast import FastLearner
+from learner_cases import case_of, compress, model_of, parameters, same_bits
 from torch import nn
 
 from cop2l.kernel.exact import exact_arithmetic
-from cop2l.kernel.learning import ReferenceLearner
 from cop2l.learner.cop2l import CoP2L
 
 SMALL = {
@@ -28,10 +26,10 @@ SMALL = {
 }
 
 
-def learned(seed=0, kind=FastLearner, **options):
+def learned(seed=0, **options):
     case = case_of("class-incremental", [25, 25], seed=seed, **{**SMALL, **options})
     model = model_of("mlp", case.classes)
-    return parameters(model), compress(model, case, kind).sets, parameters(model)
+    return parameters(model), compress(model, case).sets, parameters(model)
 
 
 def precision():
@@ -59,12 +57,11 @@ def everything_global():
     )
 
 
-@pytest.mark.parametrize("kind", [ReferenceLearner, FastLearner])
 @pytest.mark.parametrize("prior", [0.0, 0.3])
-def test_same_seed_same_bits_other_seed_other_bits(prior, kind):
-    start, sets, first = learned(prior=prior, kind=kind)
-    _, same, again = learned(prior=prior, kind=kind)
-    _, other_sets, other_theta = learned(seed=1, prior=prior, kind=kind)
+def test_same_seed_same_bits_other_seed_other_bits(prior):
+    start, sets, first = learned(prior=prior)
+    _, same, again = learned(prior=prior)
+    _, other_sets, other_theta = learned(seed=1, prior=prior)
     assert same_bits(first, again)
     assert not same_bits(first, other_theta)
     assert not same_bits(first, start)
@@ -72,15 +69,14 @@ def test_same_seed_same_bits_other_seed_other_bits(prior, kind):
     assert not all(np.array_equal(one.picked, two.picked) for one, two in zip(sets, other_sets, strict=True))
 
 
-@pytest.mark.parametrize("kind", [ReferenceLearner, FastLearner])
-def test_the_global_generators_are_neither_read_nor_written(kind):
-    *_, reference = learned(prior=0.3, kind=kind)
+def test_the_global_generators_are_neither_read_nor_written():
+    *_, reference = learned(prior=0.3)
     for seed in (1, 2):
         torch.manual_seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         random.seed(seed)
         before = everything_global()
-        *_, found = learned(prior=0.3, kind=kind)
+        *_, found = learned(prior=0.3)
         assert everything_global() == before
         assert same_bits(found, reference)
 

@@ -6,7 +6,7 @@ import tempfile
 import numpy as np
 import pytest
 import torch
-from certify_cases import model_of, same_bits
+from learner_cases import model_of, same_bits
 from scipy import sparse
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
 

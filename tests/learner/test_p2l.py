@@ -1,15 +1,12 @@
 """mP2L against a transcription, the buffers against their definitions, and the counts against a count by hand."""
 
-import itertools
 import math
 
 import mpmath
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from certify_cases import case_of, certified, compress, model_of, options_of, parameters, same_bits
-from cop2l.learner.fast import FastLearner
+from learner_cases import case_of, certified, compress, model_of, options_of, parameters, same_bits
 
 from cop2l.bounds import (
     anytime_log_delta,
@@ -21,9 +18,9 @@ from cop2l.bounds import (
 )
 from cop2l.certificates.bounding import bound_of, kinds_of
 from cop2l.kernel.counting import counts
-from cop2l.kernel.exact import Examples, certified_rows, exact_arithmetic, sample, score, threshold
+from cop2l.kernel.exact import certified_rows, exact_arithmetic, sample, score, threshold
 from cop2l.kernel.learning import (
-    Optimiser,
+    Pool,
     ReferenceLearner,
     Sets,
     balanced_order,
@@ -31,11 +28,9 @@ from cop2l.kernel.learning import (
     criterion,
 )
 from cop2l.kernel.options import Refusal
-from cop2l.learner.scoring import top_block
 from cop2l.randomness import marks
 
 SMALL = {"k": 3, "epochs": 2, "lr": 0.05, "batch": 4, "memory": 30}
-ENGINES = [ReferenceLearner, FastLearner]
 
 
 # ---- the criterion
@@ -118,231 +113,153 @@ def test_more_picks_never_make_a_smaller_criterion(chosen):
 # ---- mP2L
 
 
-def transcribed(model, S, B, options):
-    """Algorithm 2 with its corrections, one example at a time: no masks, no positions, no running sums."""
-    pool = [("S", i) for i in range(len(S))] + [("B", i) for i in range(len(B) if B else 0)]
-    source, weight = {"S": S, "B": B}, {"S": 1.0, "B": options.omega}
-    in_picking = {"S": 1.0, "B": options.omega if options.pick_omega is None else options.pick_omega}
-    engine = ReferenceLearner(model, options)
-    C, states, values = [], [], []
-    optimiser, points = Optimiser(engine.model, options), options.grid_points
-    for j in itertools.count():
-        losses = {
-            (name, i): float(score(model, source[name].take(np.array([i])))[0][0] * in_picking[name])
-            for name, i in pool
-        }
-        left = [e for e in pool if e[0] == "S"]
-        errors = sum(bool(score(model, S.take(np.array([i])))[1][0]) for _, i in left)
-        stopped = not losses or max(losses.values()) < options.gamma
-        value = written_out(options, len(S), len(S) - len(left), errors, j)
-        allowed = not points or j in points or stopped
-        values.append((mpmath.mpf(-j) if options.stop == "none" else value) if allowed else mpmath.inf)
-        states.append((parameters(model), list(C)))
-        if stopped or j == options.max_iterations:
-            break
-        order = sorted(pool, key=lambda e: (-losses[e], source[e[0]].mark[e[1]]))[: options.k]
-        C += order
-        pool = [e for e in pool if e not in order]
-        parts = [source[name].take(np.array([i])) for name, i in C]
-        numbers = [np.concatenate([getattr(p, name) for p in parts]) for name in ("task", "row", "mark")]
-        trained = Examples(torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]), *numbers)
-        factor = torch.tensor([weight[name] for name, _ in C])
-        engine.update(optimiser, trained, factor, options.epochs, "update", j + 1)
-    return states, values.index(min(values))
+def probabilities(W, x):
+    """Softmax regression, row by row: equal examples get equal bits."""
+    powers = np.exp((x[:, None] * W).sum(2))
+    return powers / powers.sum(1, keepdims=True)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
-    ("stop", "kind"), [("kl", "mlp"), ("preference", "normed"), ("combined", "mlp"), ("none", "normed")]
-)
-@pytest.mark.parametrize(
-    ("with_buffer", "pick_omega"), [(False, None), (True, None), (True, 0.5), (True, 20.0)]
-)
+def algorithm_2(W, S, B, options):
+    """mP2L(theta, S, B, gamma, inf) of the paper, k picks at a time, written out for softmax regression in numpy.
+
+    For every iteration j of its loop: theta_j, C_j in picking order, and the criterion.
+    """
+    parts, n = [S, B] if B else [S], len(S)
+    x, y, mark = (
+        np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x", "y", "mark")
+    )
+    x, rows = np.column_stack([x, np.ones(len(x))]), np.arange(len(x))
+    w = np.where(rows < n, 1.0, options.omega)
+    C, path = [], []
+    while True:
+        p = probabilities(W, x)
+        loss = w * -np.log(p[rows, y])
+        left = [i for i in rows if i not in C]
+        errors = sum(int(p[i, y[i]] <= np.delete(p[i], y[i]).max()) for i in left if i < n)
+        picked = sum(int(i < n) for i in C)
+        path.append((W, list(C), written_out(options, n, picked, errors, len(path))))
+        if len(path) > options.max_iterations or not any(loss[i] >= options.gamma for i in left):
+            return path
+        C += sorted(left, key=lambda i: (-loss[i].round(9), mark[i]))[: options.k]
+        for _ in range(options.epochs):
+            residual = probabilities(W, x[C]) - np.eye(len(W))[y[C]]
+            W = W - options.lr * (w[C, None] * residual).T @ x[C] / len(C)
+
+
+@pytest.mark.parametrize("stop", ["kl", "preference", "combined", "none"])
+@pytest.mark.parametrize("with_buffer", [False, True])
 @pytest.mark.parametrize("grid", [False, True])
-def test_mp2l_is_its_transcription(engine, stop, kind, with_buffer, pick_omega, grid):
+@pytest.mark.parametrize("k", [1, 3])
+def test_mp2l_is_algorithm_2(stop, with_buffer, grid, k):
+    """From zero, where all losses are equal, and from elsewhere; then again with K given."""
     case = case_of(
-        "class-incremental", [18, 12], stop=stop, omega=3.0, max_iterations=7, grid=grid, gamma=1.0, noise=0.05,
-        pick_omega=pick_omega, **SMALL,
+        "class-incremental", [18, 12], stop=stop, omega=3.0, max_iterations=9, grid=grid, gamma=1.0, noise=0.05,
+        **{**SMALL, "k": k, "batch": 64, "lr": 0.2},
     )  # fmt: skip
-    S, B = case.sample(1), case.sample(2) if with_buffer else None
-    model, candidates = model_of(kind, case.classes).eval(), np.ones(18, bool)
-    start, points = parameters(model), case.options.grid_points
-    with exact_arithmetic(1):
-        states, best = transcribed(model, S, B, case.options)
-        theta, kept_iterations = states[best]
-        model.load_state_dict(start)
-        outcome = case.engine(model, engine).mp2l(S, B, candidates, None)
+    S, B = case.sample(1, np.arange(18)), case.sample(2, np.arange(12)) if with_buffer else None
+    model, points, everything = (
+        model_of("linear", case.classes).double(),
+        case.options.grid_points,
+        np.ones(18, bool),
+    )
+    for scale in (0.0, 1.0):
+        for parameter in model.parameters():
+            parameter.data *= scale
+        start = parameters(model)
+        path = algorithm_2(np.column_stack([*map(np.asarray, start.values())]), S, B, case.options)
+        last = len(path) - 1
+        values = [
+            value if not points or j in points or j == last else mpmath.inf
+            for j, (*_, value) in enumerate(path)
+        ]
+        best = last if stop == "none" else values.index(min(values))
+        with exact_arithmetic(1):
+            outcome = case.engine(model).mp2l(S, B, everything, None)
+            theta = parameters(model)
+            model.load_state_dict(start)
+            again = case.engine(model).mp2l(S, B, everything, None, kept_iterations=outcome.kept_iterations)
+        W, C, _ = path[best]
+        np.testing.assert_allclose(
+            np.column_stack([*map(np.asarray, theta.values())]), W, rtol=1e-9, atol=1e-12
+        )
+        assert outcome.compression.tolist() == again.compression.tolist() == C
         assert same_bits(parameters(model), theta)
-        assert outcome.kept_iterations == next(
-            point for point in points or range(best, best + 1) if point >= best
+        assert outcome.kept_iterations == next(point for point in points or (best,) if point >= best)
+        # it may end before the printed loop, where no later iteration can be the best
+        assert outcome.picked.tolist() == path[outcome.stopped][1]
+        assert outcome.stopped == last or (
+            stop != "none" and min(values[: outcome.stopped + 1]) == min(values)
         )
 
-        def positions(chosen):
-            return [i if name == "S" else len(S) + i for name, i in chosen]
 
-        assert outcome.compression.tolist() == positions(kept_iterations)
-        # ours may end before the printed loop, where no later iteration can be the best
-        assert best <= outcome.stopped <= len(states) - 1
-        assert outcome.picked.tolist() == positions(states[outcome.stopped][1])
-        assert outcome.stopped == len(states) - 1 or stop != "none"
-        model.load_state_dict(start)
-        again = case.engine(model, engine).mp2l(
-            S, B, candidates, None, kept_iterations=outcome.kept_iterations
-        )
-        assert same_bits(parameters(model), theta)
-        assert np.array_equal(again.compression, outcome.compression)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_what_is_no_candidate_is_never_picked_nor_counted(engine):
+def test_what_is_no_candidate_is_never_picked_nor_counted():
     case = case_of("class-incremental", [30], stop="none", max_iterations=20, gamma=1e-6, **SMALL)
-    model, candidates = model_of("mlp", case.classes), np.arange(30) % 3 > 0
+    engine, candidates = case.engine(model_of("mlp", case.classes)), np.arange(30) % 3 > 0
+    errors = score(engine.model, case.sample(1))[1] & candidates
     with exact_arithmetic(1):
-        outcome = case.engine(model, engine).mp2l(case.sample(1), None, candidates, None)
+        outcome = engine.mp2l(case.sample(1), None, candidates, None)
+    assert engine.trace[0]["errors"] == errors.sum()
     assert sorted(outcome.picked) == np.flatnonzero(candidates).tolist()
     assert outcome.stopped == math.ceil(20 / 3)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_mp2l_ends_where_no_later_iteration_can_be_the_best(engine):
+def test_mp2l_ends_where_no_later_iteration_can_be_the_best():
     """Every label is noise: picking costs more than it saves, and the loop need not run until all is picked."""
     case = case_of("class-incremental", [40], noise=0.5, stop="preference", **{**SMALL, "k": 1})
-    outcome = compress(model_of("mlp", case.classes), case, engine).sets[0]
-    assert 0 < outcome.stopped < 40
-    fast = compress(model_of("mlp", case.classes), case)
-    last, kept = fast.trace[-1], fast.trace[fast.sets[0].iterations]
+    engine = compress(model_of("mlp", case.classes), case)
+    last, kept = engine.trace[-1], engine.trace[engine.sets[0].iterations]
     assert last["worst_loss"] >= case.options.gamma
     assert last["picked"] == kept["picked"] + kept["errors"] < 40
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_more_iterations_than_stated_are_refused(engine):
+def test_more_iterations_than_stated_are_refused():
     case = case_of("domain-incremental", [30], stop="none", max_iterations=4, gamma=1e-6, **SMALL)
-    for longest, good in ((4, True), (3, False)):
-        learner = case.engine(model_of("mlp", 2), engine)
-        with exact_arithmetic(1):
-            if good:
-                learner.learn(case.sample(1), longest)
-                continue
-            with pytest.raises(Refusal, match="does not stop after 3 iterations"):
-                learner.learn(case.sample(1), longest)
+    with exact_arithmetic(1):
+        case.engine(model_of("mlp", 2)).learn(case.sample(1), 4)
+        with pytest.raises(Refusal, match="does not stop after 3 iterations"):
+            case.engine(model_of("mlp", 2)).learn(case.sample(1), 3)
 
 
-def test_the_top_breaks_ties_by_mark_and_never_takes_what_is_gone():
+def test_a_block_is_the_largest_losses_and_of_equal_ones_the_smaller_marks():
     draw = np.random.default_rng(0)
-    for _ in range(600):
+    for _ in range(300):
         n, k = int(draw.integers(1, 12)), int(draw.integers(1, 6))
-        is_open, mark = draw.random(n) < 0.8, draw.permutation(n).astype(np.uint64)
-        losses = draw.choice([draw.choice([0.0, 0.5, 1.0, np.inf], n), draw.random(n)]).astype(np.float32)
-        losses[~is_open] = -np.inf
-        expected = sorted(np.flatnonzero(is_open), key=lambda i: (-float(losses[i]), mark[i]))[:k]
-        worst, block = top_block(losses, is_open, mark, k)
-        assert block.tolist() == expected
-        assert worst == max(losses[is_open], default=-np.inf)
-
-
-def test_a_loss_that_is_not_a_number_is_the_worst():
-    losses, is_open = np.array([1.0, np.nan, 3.0, 2.0]), np.ones(4, bool)
-    assert np.isnan(top_block(losses, is_open, np.arange(4, dtype=np.uint64), 2)[0])
-
-
-# ---- training
-
-
-class Watched(torch.nn.Linear):
-    """Remembers what it was trained on."""
-
-    batches: list
-
-    def forward(self, x):
-        if self.training:
-            self.batches.append(x[:, 0].tolist())
-        return super().forward(x)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("n", [1, 3, 4, 5, 11])
-def test_every_mini_batch_is_filled_with_its_own_rows(engine, n):
-    x, y = torch.arange(n).float()[:, None].expand(-1, 6).contiguous(), torch.zeros(n, dtype=torch.int64)
-    model = Watched(6, 2)
-    model.batches = []
-    learner = engine(model, options_of(batch=4, lr=1e-9))
-    learner.update(Optimiser(learner.model, learner.options), sample(x, y, 1, 0), torch.ones(n), 2, "u")
-    sizes = [4] * (n // 4) + [n % 4] * (n % 4 > 0)
-    assert len(model.batches) == 2 * len(sizes)
-    for epoch in (model.batches[: len(sizes)], model.batches[len(sizes) :]):
-        assert all(len(batch) == 4 for batch in epoch)
-        rows = [batch[:size] for batch, size in zip(epoch, sizes, strict=True)]
-        assert sorted(itertools.chain(*rows)) == list(range(n))
-        assert all(batch == (some * 4)[:4] for batch, some in zip(epoch, rows, strict=True))
-    assert n > 4 or rows == [list(range(n))]  # a single mini-batch is not shuffled
-    assert n < 11 or model.batches[: len(sizes)] != model.batches[len(sizes) :]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("n", [5, 8])
-def test_a_single_mini_batch_is_a_step_down_the_weighted_mean(engine, n):
-    draw = torch.Generator().manual_seed(0)
-    x, y, weight = (
-        torch.randn(n, 25, generator=draw),
-        torch.randint(3, (n,), generator=draw),
-        torch.rand(n, generator=draw),
-    )
-    model, expected = model_of("linear", 3), model_of("linear", 3)
-    learner = engine(model, options_of(batch=8, lr=0.5))
-    learner.update(Optimiser(learner.model, learner.options), sample(x, y, 1, 0), weight, 2, "u")
-    for _ in range(2):
-        loss = (weight * F.cross_entropy(expected(x), y, reduction="none")).mean()
-        gradients = torch.autograd.grad(loss, list(expected.parameters()))
-        for p, g in zip(expected.parameters(), gradients, strict=True):
-            p.data -= 0.5 * g
-    for one, other in zip(model.parameters(), expected.parameters(), strict=True):
-        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
-def test_logits_may_have_another_precision_than_the_weights():
-    class Single(torch.nn.Linear):
-        def forward(self, x):
-            return super().forward(x).float()
-
-    draw, ends = torch.Generator().manual_seed(0), []
-    x, y = torch.randn(8, 5, generator=draw), torch.randint(3, (8,), generator=draw)
-    start = Single(5, 3).double().state_dict()
-    for engine in ENGINES:
-        model = Single(5, 3).double()
-        model.load_state_dict(start)
-        learner = engine(model, options_of(batch=8))
-        learner.update(
-            Optimiser(learner.model, learner.options),
-            sample(x, y, 1, 0),
-            torch.ones(8, dtype=torch.float64),
-            1,
-            "u",
+        S, is_open = (
+            sample(torch.zeros(n, 1), torch.zeros(n), 1, int(draw.integers(2**31))),
+            draw.random(n) < 0.8,
         )
-        assert not same_bits(parameters(model), start)
-        ends.append(parameters(model))
-    assert same_bits(*ends)
+        losses = draw.choice([draw.choice([0.0, 0.5, 1.0, np.inf], n), draw.random(n)]).astype(np.float32)
+        pool = Pool(S, None, is_open, options_of(k=k), joined=False)
+        order = sorted(np.flatnonzero(is_open), key=lambda i: (-float(losses[i]), S.mark[i]))
+        for start in (0, k):
+            block = pool.pick(np.where(pool.remaining, losses, -np.inf))
+            assert block.tolist() == order[start : start + k]
+        assert pool.picked_of_S == len(order[: 2 * k])
 
 
-@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
-def test_the_optimisers_are_those_of_torch(name):
-    draw = torch.Generator().manual_seed(0)
-    x, y = torch.randn(40, 25, generator=draw), torch.randint(3, (40,), generator=draw)
-    direct, composed = model_of("mlp", 3).double().eval(), model_of("mlp", 3).double().eval()
-    optimiser = Optimiser(direct, options_of(optimiser=name, lr=0.05))
-    reference = {
-        "sgd": lambda p: torch.optim.SGD(p, 0.05),
-        "momentum": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
-        "adam": lambda p: torch.optim.Adam(p, 0.05),
-    }[name](composed.parameters())
-    for _ in range(12):
-        optimiser.descend(torch.autograd.grad(F.cross_entropy(direct(x.double()), y), optimiser.parameters))
-        reference.zero_grad()
-        F.cross_entropy(composed(x.double()), y).backward()
-        reference.step()
-    for one, other in zip(direct.parameters(), composed.parameters(), strict=True):
-        assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
-        assert one.grad is None
+@pytest.mark.parametrize("joined", [False, True])
+def test_weights_are_those_of_the_buffer_and_errors_those_of_the_sample(joined):
+    S, B = (sample(torch.zeros(n, 1), torch.zeros(n), t, 0) for t, n in ((1, 4), (2, 3)))
+    pool = Pool(S, B, np.array([True, True, False, True]), options_of(omega=3.0, k=1), joined)
+    losses, errors = torch.tensor([1.0, 9.0, 9.0, 3.0, 1.0, 2.0, 0.5]), np.array([True] * 7)
+    pool.pick(np.where(pool.remaining, losses, -np.inf))
+    sizes = [len(part) for part in pool.parts]
+    scores = [*zip(losses.split(sizes), np.split(errors, np.cumsum(sizes)[:-1]), strict=True)]
+    weighted, count = pool.weighted_losses(scores)
+    assert weighted.tolist() == [1, -math.inf, -math.inf, 3, 3, 6, 1.5]
+    assert count == 2
+    assert sizes == ([7] if joined else [4, 3])
+
+
+def test_a_loss_that_is_not_a_number_is_refused():
+    case = case_of("domain-incremental", [30], **SMALL)
+    model = model_of("linear", 2)
+    case.x[0][7] = np.nan
+    with pytest.raises(Refusal, match="diverged at task 1, iteration 0"):
+        compress(model, case)
+
+
+# ---- prior examples
 
 
 def test_balanced_weights():

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from certify_cases import SCENARIOS, case_of, certified, compress, model_of, parameters, same_bits
+from learner_cases import SCENARIOS, case_of, certified, compress, model_of, parameters, same_bits
 
 from cop2l.kernel.exact import exact_arithmetic, score, threshold
 from cop2l.kernel.learning import ReferenceLearner, Sets

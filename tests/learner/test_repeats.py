@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from certify_cases import model_of
+from learner_cases import model_of
 
 from cop2l import CoP2L, verify
 from cop2l.cli import main

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from certify_cases import model_of
+from learner_cases import model_of
 
 from cop2l import CoP2L, verify
 from cop2l.methods import method

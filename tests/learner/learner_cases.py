@@ -1,16 +1,16 @@
-"""Small streams, small models, and CoP2L on them without the learner around it."""
+"""Small streams, small models, and the engine of CoP2L on them without the learner around it."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from cop2l.learner.fast import FastLearner
 from torch import nn
 
 from cop2l.kernel.checking import _rebuild
 from cop2l.kernel.exact import certified_rows, digest, exact_arithmetic, head_masks, sample
-from cop2l.kernel.learning import ReferenceLearner, set_tensors
+from cop2l.kernel.learning import set_tensors
 from cop2l.kernel.options import Options
+from cop2l.learner.engine import Engine
 from cop2l.models import build
 from cop2l.randomness import private_randomness
 
@@ -71,18 +71,14 @@ class Case:
     def data(self):
         return {t: (self.x[t - 1], self.y[t - 1]) for t in range(1, self.tasks + 1)}
 
-    def engine(self, model, kind=FastLearner):
+    def engine(self, model, kind=Engine):
         """CoP2L with this model, before the first task."""
-        place = next(model.parameters()).device
-        return kind(model, self.options, head_masks(self.heads, self.classes, self.scenario, place))
+        return kind(model, self.options, head_masks(self.heads, self.classes, self.scenario, "cpu"))
 
-    def sample(self, t, place="cpu", rows=None, raw=False):
-        """Task t's sample with its marks; raw: x is handed on as it is."""
-        x, y = self.x[t - 1], torch.from_numpy(self.y[t - 1]).to(place)
-        x = x if raw else torch.as_tensor(x, device=place)
-        if rows is None:
-            return sample(x, y, t, self.options.seed)
-        return sample(x[rows], y[torch.from_numpy(rows).to(place)], t, self.options.seed, rows)
+    def sample(self, t, rows=None):
+        """Task t's sample, or these rows of it, with its marks."""
+        everything = sample(self.x[t - 1], torch.from_numpy(self.y[t - 1]), t, self.options.seed)
+        return everything if rows is None else everything.take(rows)
 
 
 def options_of(**chosen):
@@ -111,30 +107,19 @@ def case_of(scenario, sizes, data_seed=0, inputs=SIDE * SIDE, noise=0.15, values
     return Case(x, y, heads, classes, scenario, options_of(**chosen))
 
 
-def compress(model, case, kind=FastLearner):
+def compress(model, case, kind=Engine):
     """CoP2L on the whole stream: the engine as it ends; theta_T stays in the model."""
-    engine, place = case.engine(model, kind), next(model.parameters()).device
+    engine = case.engine(model, kind)
     with exact_arithmetic(1):
         for t in range(1, case.tasks + 1):
-            engine.learn(case.sample(t, place))
+            engine.learn(case.sample(t))
     return engine
 
 
-def learn_stream(model, case, kind, place="cpu"):
-    """The engine after the whole stream, and what it carried on after every task."""
-    engine, after = case.engine(model, kind), []
-    with exact_arithmetic(1):
-        for t in range(1, case.tasks + 1):
-            engine.learn(case.sample(t, place))
-            after.append(standing(engine))
-    return engine, after
-
-
-def rebuild_theta(model, engine, case, kind=ReferenceLearner):
+def rebuild_theta(model, engine, case):
     """The reconstruction function: nothing of the samples but I u J and the prior parts is passed on."""
-    parts = [case.sample(t, next(model.parameters()).device) for t in range(1, case.tasks + 1)]
     with exact_arithmetic(1):
-        _rebuild(case.engine(model, kind), engine, parts)
+        _rebuild(case.engine(model), engine, [case.sample(t) for t in range(1, case.tasks + 1)])
 
 
 def parameters(model):
