@@ -262,7 +262,7 @@ OPTIONS = {
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_tasks_are_learned_as_by_the_reference(device, optimiser):
     """Task by task, the buffer included; no pool outlives its task."""
-    options = Options(kind="preference", optimiser=optimiser, lr=0.05, prior=0.2, prior_epochs=2, **OPTIONS)
+    options = Options(kind="preference", optimiser=optimiser, lr=0.05, **OPTIONS)
     thetas = []
     for kind in (Engine, ReferenceLearner):
         engine = kind(model_of("mlp", device), options, masks("task-incremental", device))
