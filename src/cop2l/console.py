@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, Self, TextIO
 
 from cop2l.errors import Advice
-from cop2l.text import Names, count, duration, measured_percent, percent
+from cop2l.text import Names, certificate_text, count, duration, measured_percent, percent
 
 Progress = Callable[[dict[str, Any]], None]
 """A callback: it gets one event after each mP2L iteration, epoch or batch of pictures."""
@@ -266,8 +266,8 @@ class RunView(Watcher):
         self._tasks, self._seconds = len(stream), [record["seconds"] for record in records]
         self._names = Names.from_description(stream.description)
         self._view.say(
-            f"{config.method} on {config.stream} ({stream.scenario}, {count(len(stream), 'task')}),"
-            f" {config.model}, memory {config.memory}, seed {config.seed}"
+            f"{config.method}, {certificate_text(config.method, config.holdout)}, on {config.stream} ({stream.scenario},"
+            f" {count(len(stream), 'task')}), {config.model}, memory {config.memory}, seed {config.seed}"
         )
         if records:
             self._view.say(self._names.with_names(f"continuing after task {records[-1]['task']}"))

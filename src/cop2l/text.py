@@ -284,6 +284,18 @@ def all_hold(delta: float, when: str = "") -> str:
     return f"{probability}, all statements {when}hold at once."
 
 
+def certificate_text(method: str, holdout: float) -> str:
+    """What certifies a run.
+
+    >>> certificate_text("replay", 0.5), certificate_text("cop2l", 0.0)
+    ('hold-out certificate on half of each task', 'certified by all examples that it does not pick')
+    """
+    if method == "cop2l":
+        return "certified by all examples that it does not pick"
+    share = "half" if holdout == 0.5 else f"{100 * holdout:g} %"
+    return f"hold-out certificate on {share} of each task" if holdout else "no certificate"
+
+
 def run_table(summary: dict[str, Any], remark: str | None = None) -> str:
     """A finished run as text: a line per task with the claimed bound, the averages, and the other claims."""
     tasks, kind, names = summary["tasks"], summary["kind"], Names.from_description(summary)

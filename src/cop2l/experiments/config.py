@@ -24,7 +24,7 @@ ADDED_LATER = ("scale", "siblings", "repeats", "prepare")
 class Config:
     """Everything that one run depends on; None means the default of the method or the stream."""
 
-    method: str = "cop2l"
+    method: str = "weighted-replay"
     """The method; see `cop2l list methods`."""
     stream: str = "mnist"
     """A data set, features such as cifar10@dinov2-vits14-224, or the path of your own data."""

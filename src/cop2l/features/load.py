@@ -10,7 +10,6 @@ from cop2l import streams
 from cop2l.features.store import Entry, find_entry
 from cop2l.streams import DATASETS, Labelled, Stream, split_into_tasks
 from cop2l.streams.loading import refuse
-from cop2l.streams.own import usual_tasks
 from cop2l.streams.scenarios import Split
 
 _IMAGENET = {"imagenet", "imagenet1k", "imagenet21k", "imagenet22k", "lvd142m"}
@@ -56,7 +55,7 @@ def labelled(entry: Entry) -> Labelled:
         names=tuple(
             entry.about.get("class_names") or (dataset and dataset.names) or map(str, range(classes))
         ),
-        tasks=dataset.tasks if dataset else usual_tasks(classes),
+        tasks=dataset.tasks if dataset else 1,
         description={"features": {"key": entry.key, **entry.about["spec"]}},
     )
 

@@ -43,7 +43,7 @@ class Graphs:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.failure: str | None = None
-        self._room = FEWEST_ROWS
+        self._room, self._tensors = FEWEST_ROWS, tensors_of(model)
         self._recorder: Recorder | None = None
         self._recordings: dict[type, Any] = {}
 
@@ -74,6 +74,7 @@ class Graphs:
     def forget_pool(self) -> None:
         """Free the memory of the pool that was scored last."""
         self._recordings.pop(RecordedPool, None)
+        self._tensors = tensors_of(self.model)  # some may be other objects now
 
     def _recorded(self, kind: Any, key: list[Any], parts: Sequence[Examples], *arguments: Any) -> Any:
         """The recording with this key, a new one if need be; None if these examples are computed plainly."""
@@ -82,7 +83,7 @@ class Graphs:
         copied = copied and sum(part.x.nbytes for part in parts) <= LARGEST
         if self.failure or not has_graphs(device) or not copied:
             return None
-        key += [value.data_ptr() for value in chain(self.model.parameters(), self.model.buffers())]
+        key += [value.data_ptr() for value in self._tensors]
         if kind not in self._recordings or self._recordings[kind].key != key:
             self._recordings.pop(kind, None)  # its memory is free for the next
             try:
@@ -95,6 +96,11 @@ class Graphs:
                 self._recordings.clear()
                 self.failure = f"{type(error).__name__}: {error}"  # not the error, which keeps memory alive
         return self._recordings.get(kind)
+
+
+def tensors_of(model: nn.Module) -> list[Tensor]:
+    """The parameters and buffers of a model; listing them takes as long as some steps of training."""
+    return [*model.parameters(), *model.buffers()]
 
 
 def has_graphs(device: torch.device) -> bool:
@@ -307,7 +313,7 @@ class RecordedSteps:
     def _record(self, rows: Tensor) -> None:
         """Record a step, and compare it with a plain one on these rows; in the end everything is as it was."""
         parameter, seed_words, results = self._parameter.detach(), (0, "record", 0, 0), []
-        tensors = [value.detach() for value in chain(self._model.parameters(), self._model.buffers())]
+        tensors = [value.detach() for value in tensors_of(self._model)]
         tensors += [*self._optimiser.state, self._next]
         self._send(
             rows[None], parameter.new_ones(len(self._x)), parameter.new_full((1, len(rows)), 1 / len(rows))

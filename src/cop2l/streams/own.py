@@ -123,7 +123,6 @@ def from_parts(
         x_test,
         class_numbers(test.y, names),
         names,
-        tasks=usual_tasks(len(names)),
         prepare=preparation(x),
         domain=_domain_places(name, train.domain, domains),
         domain_test=_domain_places(name, test.domain, domains),
@@ -145,15 +144,6 @@ def hold_out(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
         )
     order = shuffled_order(seed, "test part", n=n)
     return np.sort(order[test:]), np.sort(order[:test])
-
-
-def usual_tasks(classes: int) -> int:
-    """The largest number of equal tasks with at least two classes each.
-
-    >>> [usual_tasks(c) for c in (10, 9, 7, 2)]
-    [5, 3, 1, 1]
-    """
-    return max((t for t in range(1, classes // 2 + 1) if classes % t == 0), default=1)
 
 
 def checked_part(name: str, part: Part, *, labels: bool = True) -> Part:
