@@ -1,7 +1,7 @@
 """Training on a set of examples: mini-batches of one size, and the optimisers.
 
 The bits are a function of the examples in their order, of their weights and of the seed words: every mini-batch has the same
-number of rows, and all randomness is drawn from the words.
+number of rows, and all randomness is drawn from the seed words.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cop2l.kernel.exact import Examples, model_input
 from cop2l.randomness import generator, private_randomness
 
-Words = tuple[int, str, int, int]
+SeedWords = tuple[int, str, int, int]
 """What the randomness of an update is drawn from: the seed, the purpose, the task and the iteration."""
 
 
@@ -56,13 +56,13 @@ class Optimiser:
             torch._foreach_add_(self._values, direction)
 
 
-def mini_batches(n: int, size: int, epochs: int, words: Words) -> Iterator[Tensor]:
+def mini_batches(n: int, size: int, epochs: int, seed_words: SeedWords) -> Iterator[Tensor]:
     """For each epoch the positions of its mini-batches, one of `size` positions per row.
 
     The last mini-batch is filled up with its own rows, so that batch normalisation sees rows of the training set only. A single
     mini-batch is not shuffled.
     """
-    seed, purpose, *numbers = words
+    seed, purpose, *numbers = seed_words
     order, last = generator(seed, f"{purpose} order", *numbers), (n - 1) // size * size
     filled = last + torch.arange(size) % (n - last)
     for _ in range(epochs):
@@ -94,7 +94,7 @@ def hidden_classes(trained: Examples, masked_classes: Tensor | None) -> Tensor |
 
 
 def train(
-    model: nn.Module, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, batch: int, words: Words,
+    model: nn.Module, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, batch: int, seed_words: SeedWords,
     masked_classes: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Some epochs in training mode; each step goes down the mean of weight * cross-entropy over its mini-batch."""
@@ -102,8 +102,8 @@ def train(
     weight, hidden = weight.to(parameter.device, parameter.dtype), hidden_classes(trained, masked_classes)
     share_table = shares(n, batch, parameter)
     model.train()
-    with private_randomness(parameter.device, *words):
-        for table in mini_batches(n, batch, epochs, words):
+    with private_randomness(parameter.device, *seed_words):
+        for table in mini_batches(n, batch, epochs, seed_words):
             for rows, share in zip(table.to(parameter.device), share_table, strict=True):
                 columns = x.index_select(0, rows), trained.y[rows], weight[rows] * share
                 step(model, optimiser, *columns, None if hidden is None else hidden[rows])

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from cop2l.kernel.exact import Examples, PaddedLinear, digest, model_input, score
-from cop2l.kernel.training import Optimiser, Words, hidden_classes, mini_batches, shares, step, train
+from cop2l.kernel.training import Optimiser, SeedWords, hidden_classes, mini_batches, shares, step, train
 from cop2l.learner.scoring import is_builtin_model
 from cop2l.randomness import derive, private_randomness
 
@@ -29,7 +29,7 @@ STREAMS = 8
 """How many blocks are scored at the same time: one block does not fill a device."""
 TABLE = 2**20
 """How many positions of mini-batches are sent to the device at once; at least those of one epoch."""
-FEWEST_ROWS = 2**12
+FEWEST_ROWS = 2**10
 """The least room for a training set; it grows to powers of two."""
 FAILED: list[Any] = []
 """Graphs whose recording failed: torch's allocator may still ask them whether a stream is recording."""
@@ -54,7 +54,7 @@ class Graphs:
         return recorded.score() if recorded else [score(self.model, part, masked_classes) for part in parts]
 
     def train(
-        self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, batch: int, words: Words,
+        self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, batch: int, seed_words: SeedWords,
         masked_classes: Tensor | None = None,
     ) -> None:  # fmt: skip
         """Some epochs in training mode, as `cop2l.kernel.training.train`."""
@@ -63,9 +63,9 @@ class Graphs:
         key += [self._room, batch, trained.x.shape[1:], trained.x.dtype, masked_classes is None]
         recorded = self._recorded(RecordedSteps, key, [trained], masked_classes, optimiser, self._room, batch)
         if recorded:
-            recorded.train(optimiser, trained, weight, epochs, words, masked_classes)
+            recorded.train(optimiser, trained, weight, epochs, seed_words, masked_classes)
         else:
-            train(self.model, optimiser, trained, weight, epochs, batch, words, masked_classes)
+            train(self.model, optimiser, trained, weight, epochs, batch, seed_words, masked_classes)
 
     def forget_pool(self) -> None:
         """Free the memory of the pool that was scored last."""
@@ -171,11 +171,11 @@ class Recorder:
             default.graphsafe_set_state(before)
 
     @contextmanager
-    def randomness(self, words: Words) -> Iterator[None]:
+    def randomness(self, seed_words: SeedWords) -> Iterator[None]:
         """Inside, replays draw what plain work draws in `private_randomness`."""
-        with private_randomness(self.device, *words):
+        with private_randomness(self.device, *seed_words):
             if self.is_cuda:
-                self._generator.manual_seed(derive(*words))
+                self._generator.manual_seed(derive(*seed_words))
             yield
 
     def do(self, jobs: Sequence[Callable[[], None]], *, together: bool) -> None:
@@ -302,7 +302,7 @@ class RecordedSteps:
 
     def _record(self, rows: Tensor) -> None:
         """Record a step, and compare it with a plain one on these rows; in the end everything is as it was."""
-        parameter, words, results = self._parameter.detach(), (0, "record", 0, 0), []
+        parameter, seed_words, results = self._parameter.detach(), (0, "record", 0, 0), []
         tensors = [value.detach() for value in chain(self._model.parameters(), self._model.buffers())]
         tensors += [*self._optimiser.state, self._next]
         self._send(
@@ -311,11 +311,11 @@ class RecordedSteps:
         before = [value.clone() for value in tensors]
         self._model.train()
         try:
-            with self._recorder.randomness(words):
+            with self._recorder.randomness(seed_words):
                 self._replay = self._recorder.record(self._take_step)
             for take_step in (self._replay, self._take_step):
                 put_back(tensors, before)
-                with self._recorder.randomness(words), self._recorder.drawing():
+                with self._recorder.randomness(seed_words), self._recorder.drawing():
                     take_step()
                     results.append((bits(tensors), host_state(self._model)))
         finally:
@@ -324,17 +324,20 @@ class RecordedSteps:
         require(results[0] == results[1], "A recorded step has other bits.")
 
     def train(
-        self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, words: Words,
+        self, optimiser: Optimiser, trained: Examples, weight: Tensor, epochs: int, seed_words: SeedWords,
         masked_classes: Tensor | None,
     ) -> None:  # fmt: skip
         """Some epochs on these examples; the optimiser begins with its state and gets the new one."""
-        has_state, tables = optimiser.kind != "sgd", mini_batches(len(trained), self._batch, epochs, words)
+        has_state, tables = (
+            optimiser.kind != "sgd",
+            mini_batches(len(trained), self._batch, epochs, seed_words),
+        )
         weight, share = weight.to(self._parameter), shares(len(trained), self._batch, self._parameter)
         self._load(trained, masked_classes)
         if has_state:
             put_back(self._optimiser.state, optimiser.state)
         self._model.train()
-        with self._recorder.randomness(words):
+        with self._recorder.randomness(seed_words):
             while sent := list(islice(tables, len(self._rows) // len(share))):
                 for _ in range(self._send(torch.cat(sent), weight, share)):
                     self._replay()
