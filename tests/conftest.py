@@ -11,6 +11,8 @@ import pytest
 
 # before torch is imported: a fork of a process with threads hangs
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# a shell starts what runs in its background without Ctrl-C, which some tests send
+signal.signal(signal.SIGINT, signal.default_int_handler)
 NUMBERS = itertools.count()
 
 

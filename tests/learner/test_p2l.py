@@ -113,13 +113,13 @@ def test_more_picks_never_make_a_smaller_criterion(chosen):
 # ---- mP2L
 
 
-def probabilities(W, x):
-    """Softmax regression, row by row: equal examples get equal bits."""
-    powers = np.exp((x[:, None] * W).sum(2))
+def probabilities(W, x, head):
+    """Softmax regression over the classes of each row's head, row by row: equal examples get equal bits."""
+    powers = head * np.exp((x[:, None] * W).sum(2))
     return powers / powers.sum(1, keepdims=True)
 
 
-def algorithm_2(W, S, B, options):
+def algorithm_2(W, S, B, heads, options):
     """mP2L(theta, S, B, gamma, inf) of the paper, k picks at a time, written out for softmax regression in numpy.
 
     For every iteration j of its loop: theta_j, C_j in picking order, and the criterion.
@@ -129,10 +129,10 @@ def algorithm_2(W, S, B, options):
         np.concatenate([np.asarray(getattr(part, name)) for part in parts]) for name in ("x", "y", "mark")
     )
     x, rows = np.column_stack([x, np.ones(len(x))]), np.arange(len(x))
-    w = np.where(rows < n, 1.0, options.omega)
+    head, w = heads[np.concatenate([part.task for part in parts])], np.where(rows < n, 1.0, options.omega)
     C, path = [], []
     while True:
-        p = probabilities(W, x)
+        p = probabilities(W, x, head)
         loss = w * -np.log(p[rows, y])
         left = [i for i in rows if i not in C]
         errors = sum(int(p[i, y[i]] <= np.delete(p[i], y[i]).max()) for i in left if i < n)
@@ -142,18 +142,18 @@ def algorithm_2(W, S, B, options):
             return path
         C += sorted(left, key=lambda i: (-loss[i].round(9), mark[i]))[: options.k]
         for _ in range(options.epochs):
-            residual = probabilities(W, x[C]) - np.eye(len(W))[y[C]]
+            residual = probabilities(W, x[C], head[C]) - np.eye(len(W))[y[C]]
             W = W - options.lr * (w[C, None] * residual).T @ x[C] / len(C)
 
 
 @pytest.mark.parametrize("stop", ["kl", "preference", "combined", "none"])
 @pytest.mark.parametrize("with_buffer", [False, True])
 @pytest.mark.parametrize("grid", [False, True])
-@pytest.mark.parametrize("k", [1, 3])
-def test_mp2l_is_algorithm_2(stop, with_buffer, grid, k):
-    """From zero, where all losses are equal, and from elsewhere; then again with K given."""
+@pytest.mark.parametrize(("k", "scenario"), [(1, "class-incremental"), (3, "task-incremental")])
+def test_mp2l_is_algorithm_2(stop, with_buffer, grid, k, scenario):
+    """From random weights, and from zero, where all losses are equal; then again with K given."""
     case = case_of(
-        "class-incremental", [18, 12], stop=stop, omega=3.0, max_iterations=9, grid=grid, gamma=1.0, noise=0.05,
+        scenario, [18, 12], stop=stop, omega=3.0, max_iterations=9, grid=grid, gamma=1.0, noise=0.05,
         **{**SMALL, "k": k, "batch": 64, "lr": 0.2},
     )  # fmt: skip
     S, B = case.sample(1, np.arange(18)), case.sample(2, np.arange(12)) if with_buffer else None
@@ -162,11 +162,14 @@ def test_mp2l_is_algorithm_2(stop, with_buffer, grid, k):
         case.options.grid_points,
         np.ones(18, bool),
     )
-    for scale in (0.0, 1.0):
+    heads = np.array(
+        [[scenario == "class-incremental" or c in head for c in range(4)] for head in [(), *case.heads]]
+    )
+    for scale in (1.0, 0.0):
         for parameter in model.parameters():
             parameter.data *= scale
         start = parameters(model)
-        path = algorithm_2(np.column_stack([*map(np.asarray, start.values())]), S, B, case.options)
+        path = algorithm_2(np.column_stack([*map(np.asarray, start.values())]), S, B, heads, case.options)
         last = len(path) - 1
         values = [
             value if not points or j in points or j == last else mpmath.inf
