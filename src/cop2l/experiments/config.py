@@ -51,7 +51,7 @@ class Config:
     architecture: dict[str, Any] = field(default_factory=dict)
     """Further options of the model, as architecture.KEY."""
     scale: tuple[float | str, ...] = ()
-    """The scale of the inputs: `fitted`, to examples of the first task that do not certify; or a shift and a factor: 127.5,0.0078125."""
+    """The scale of the inputs: `fitted`, to rows of task 1 that do not certify; or a shift and a factor, as 127.5,0.0078125."""
     memory: int = Options.memory
     """How many examples of past tasks may be kept."""
     options: dict[str, Any] = field(default_factory=dict)
