@@ -45,7 +45,7 @@ def model():
 
 
 def learn(progress):
-    learner = CoP2L(model(), preset="picking", memory=40, prior_epochs=2, max_iterations=2, k=4, tasks=1)
+    learner = CoP2L(model(), preset="picking", memory=40, max_iterations=2, k=4, tasks=1)
     learner.learn(np.eye(60, 3, dtype=np.float32), np.arange(60) % 2, progress=progress)
 
 

@@ -10,7 +10,7 @@ import pytest
 from cop2l import bounds, plan
 from cop2l.cli import main
 from cop2l.errors import UserError
-from cop2l.kernel.options import Options, grid_points
+from cop2l.kernel.options import Options
 from doc_pages import blocks, sections
 
 LOG = math.log(0.05)
@@ -20,15 +20,10 @@ def test_forward_is_the_bounds():
     result = plan(error=0.03, picks=0.01, examples=6000, memory=8000, tasks=10)
     expected = {
         ("holdout", "at hand"): bounds.holdout_certificate(3000, 90, 10, LOG),
-        ("combined", "at hand"): bounds.combined_certificate(2400, 0, 72, 0, 10, LOG, grid=10),
         ("preference", "at hand"): bounds.preference_certificate(6000, 60, 180, 6, 10, LOG, grid=21),
     }
     for (kind, data), bound in expected.items():
         assert result.row(kind, data).bound == float(bound)
-    without_data = result.row("combined", "gone")
-    assert without_data.certify == int((801 - math.sqrt(9.22 * 801)) / 10) == 71
-    errors = math.ceil(Fraction("0.03") * 71)
-    assert without_data.bound == float(bounds.combined_certificate(71, 0, errors, 0, 10, LOG, grid=10))
     without_data = result.row("preference", "gone")
     assert without_data.certify == int((8001 - math.sqrt(9.22 * 8001)) / 10)
     compressed = math.ceil(Fraction("0.04") * without_data.certify)
@@ -40,33 +35,18 @@ def test_forward_is_the_bounds():
 def test_anytime():
     found = plan(error=0.03, examples=6000, tasks=10, anytime=True)
     share = bounds.anytime_log_delta(LOG, 10)
-    assert found.row("combined").bound == float(
-        bounds.combined_certificate(2400, 0, 72, 0, 10, share, grid=10)
-    )
+    assert found.row("holdout").bound == float(bounds.holdout_certificate(3000, 90, 10, share))
 
 
-@pytest.mark.parametrize(
-    ("kind", "prior", "prior_memory"), [("combined", 0.6, 0.9), ("preference", 0.0, 0.0)]
-)
 @pytest.mark.parametrize(("memory", "tasks"), [(20, 2), (2000, 5), (31_415, 7)])
-def test_the_memory_keeps_what_the_kernel_keeps(kind, prior, prior_memory, memory, tasks):
+def test_the_memory_keeps_what_the_kernel_keeps(memory, tasks):
     from cop2l.kernel.exact import threshold
 
-    options = Options(memory=memory, prior=prior, prior_memory=prior_memory, buffer="count-only", kind=kind)
+    options = Options(memory=memory)
     n = 10**6
     found = plan(error=0.01, picks=0.01, examples=10**7, memory=memory, tasks=tasks)
     expected = int(float(threshold(n, tasks, options)) / 2.0**64 * n + 1e-6)
-    assert found.row(kind, "gone").certify == expected
-
-
-def test_the_usual_shares_are_those_of_the_presets():
-    from cop2l.learner.presets import options
-
-    hybrid, picking = options("hybrid"), options("picking")
-    assert (hybrid.prior, hybrid.prior_memory, hybrid.kind) == (0.6, 0.9, "combined")
-    assert (picking.prior_memory_size, picking.kind) == (0, "preference")
-    assert len(hybrid.grid_points) == len(grid_points(20)) == 10
-    assert len(picking.grid_points) == 21
+    assert found.row("preference", "gone").certify == expected
 
 
 CASES = [
@@ -82,7 +62,7 @@ CASES = [
 def test_one_fewer_misses_the_target(case):
     arguments = {key: value for key, value in case.items() if key != "target"}
     found = plan(**case)
-    assert len(found.rows) == (5 if case.get("picks") else 3)
+    assert len(found.rows) == (3 if case.get("picks") else 1)
     for row in found.rows:
         assert row.bound <= case["target"]
 

@@ -181,7 +181,7 @@ def test_a_backbone(package):
 @pytest.mark.long
 def test_a_data_set_of_a_package_on_the_command_line(package, command):
     assert "harvest" in command("list", "streams")
-    quick = ("preset=hybrid", "prior_epochs=2")
+    quick = ("method=cop2l", "epochs=2")
     command("run", "harvest", *quick, "--out", "run")  # neutral settings, as for own data
     config = json.loads((package / "run" / "config.json").read_text())
     assert (config["stream"], config["tasks"], config["options"]["optimiser"]) == ("harvest", 2, "sgd")

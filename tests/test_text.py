@@ -14,7 +14,6 @@ def record(task, kind="preference", picked=80):
     rows = [
         {
             "task": t,
-            "prior": 60,
             "n": 100,
             "picked": picked,
             "iterations": 10,
@@ -34,7 +33,7 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
         "plasticity": 0.5,
         "seconds": 90.0,
         "tasks": [
-            {"task": 1, "n": 10, "prior": None, "picked": None, "test_error": 0.5, "test_n": 20}
+            {"task": 1, "n": 10, "picked": None, "test_error": 0.5, "test_n": 20}
             | {"bounds": {"holdout": 0.9}, "holdout": {"n": 3, "errors": 1}}
         ],
         "kind": "holdout",
@@ -48,8 +47,6 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
     assert lines.pop(0) == "NOT VALID: Tasks share examples."
     assert lines[0].split() == [
         "task",
-        "prior",
-        "examples",
         "certified",
         "on",
         "errors",
@@ -59,7 +56,7 @@ def test_the_table_of_a_baseline_has_no_column_of_picks():
         "<=",
         "kind",
     ]
-    assert lines[1].split() == ["1", "10", "3", "1", "50.00", "%", "90.01", "%", "holdout"]
+    assert lines[1].split() == ["1", "3", "1", "50.00", "%", "90.01", "%", "holdout"]
     assert lines[2] == "average accuracy 50.00 %, plasticity 50.00 %, 1 min 30 s"
     assert "hold at once" not in "".join(lines)
 
@@ -71,18 +68,13 @@ def a_summary(picked, test_error):
     return means | names | {"kind": "preference", "delta": 0.05, "not_valid": [], "tasks": rows}
 
 
-def test_the_table_says_what_was_trained_on_certified_on_and_picked():
+def test_the_table_says_what_was_certified_on_and_picked():
     lines = text.run_table(a_summary(picked=80, test_error=0.1)).splitlines()
-    assert lines[0].split("  ")[:4] == ["task", "prior examples", "certified on", "picked"]
+    assert lines[0].split("  ")[:3] == ["task", "certified on", "picked"]
     named = text.run_table(a_summary(picked=80, test_error=0.1) | {"task_names": ["task 2", "task 1"]})
     assert named.splitlines()[1].startswith('1 ("task 2")  ')
-    assert lines[1].split()[:4] == ["1", "60", "100", "80"]
-    assert not [line for line in lines if "Nothing was picked" in line or "above the claim" in line]
-
-
-def test_the_table_says_that_nothing_was_picked():
-    lines = text.run_table(a_summary(picked=0, test_error=0.1)).splitlines()
-    assert lines[-1] == "Nothing was picked: this is a hold-out certificate on 200 examples."
+    assert lines[1].split()[:3] == ["1", "100", "80"]
+    assert not [line for line in lines if "above the claim" in line]
 
 
 def test_the_table_says_when_a_test_error_is_above_its_claim():

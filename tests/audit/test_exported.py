@@ -310,7 +310,7 @@ def test_every_kind_of_certificate_can_be_exported(data, tmp_path, changes):
 
 def test_a_learner_in_python(tmp_path):
     stream = load(str(write_data(tmp_path / "mine.npz")), tasks=2)
-    learner = cop2l.CoP2L(build("linear", inputs=(6,), classes=4), prior_epochs=0, max_iterations=0)
+    learner = cop2l.CoP2L(build("linear", inputs=(6,), classes=4), max_iterations=0)
     for x, y, _ in stream:
         learner.learn(x, y)
     with pytest.raises(UserError, match="certify it first"):
@@ -332,7 +332,9 @@ def test_a_learner_in_python(tmp_path):
         cop2l.export(tmp_path / "learner", tmp_path / "older", data=samples)
 
 
-@pytest.mark.parametrize("method", [["max_iterations=2"], ["method=replay", "holdout=0.4", "epochs=5"]])
+@pytest.mark.parametrize(
+    "method", [["method=cop2l", "max_iterations=2"], ["method=replay", "holdout=0.4", "epochs=5"]]
+)
 def test_declared_draws_travel_with_the_export(method, tmp_path, monkeypatch):
     """Discrete data that was declared is not counted as copies in the program either."""
     monkeypatch.chdir(tmp_path)

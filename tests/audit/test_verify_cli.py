@@ -78,7 +78,7 @@ def test_what_cannot_be_checked_is_exit_code_3_and_one_sentence(run, data, capsy
 def test_columns_are_named_as_in_a_run(tmp_path, capsys):
     (tmp_path / "t.csv").write_text("64,65,label\n" + "1,2,a\n,3,b\n4,5,a\n2,,b\n" * 40)
     run, data, keys = tmp_path / "run", tmp_path / "t.csv", ("missing=64,65", "repeats=true")
-    assert code("run", data, *keys, "tasks=1", "prior_epochs=2", "--out", run) == 0
+    assert code("run", data, *keys, "method=replay", "holdout=0.5", "tasks=1", "epochs=2", "--out", run) == 0
     command = ("verify", run, "--data", data, "--label", "label", "--tasks", "1", "--repeats-are-draws")
     assert code(*command, "--option", keys[0]) == 0, capsys.readouterr().out
 

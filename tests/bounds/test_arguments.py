@@ -19,14 +19,11 @@ RUN = {
     "tasks": 3,
     "log_delta": LOG,
 }
-TIGHT = {name: value for name, value in RUN.items() if name != "evicted"} | {"compression": 12}
 PICKED = {"n": 100, "picked": 5, "errors_not_picked": 3, "iterations": 4, "tasks": 3, "log_delta": LOG}
 GOOD = {
     bounds.kl_certificate: RUN,
-    bounds.kl_tight_certificate: TIGHT,
     bounds.preference_epsilon: {"k": 5, "n": 100, "log_delta": LOG},
     bounds.preference_certificate: PICKED,
-    bounds.combined_certificate: PICKED,
     bounds.buffer_certificate: {
         "n_selected": 100,
         "compressed": 8,
@@ -43,12 +40,9 @@ GOOD = {
 }
 GRIDS = (
     bounds.kl_certificate,
-    bounds.kl_tight_certificate,
     bounds.preference_certificate,
-    bounds.combined_certificate,
     bounds.buffer_certificate,
 )
-SEQUENCES = {bounds.kl_certificate, bounds.kl_tight_certificate}
 REALS = {"log_delta", "p"}
 
 
@@ -78,7 +72,7 @@ def test_wrong_kinds_of_numbers_are_refused_by_name(function, argument):
     values.append(0 if argument == "grid" else None)
     if argument not in REALS:
         values += [-1, 2.0, np.float64(3), 10**13]
-    if argument == "iterations" and function in SEQUENCES:
+    if argument == "iterations" and function is bounds.kl_certificate:
         values += [[1, 2], [1, 2, 3, 4], [1, 2, -1], [1, 2, 2.5], [1, 2, True], "123", b"123", {1, 2, 3}]
     for value in values:
         refused(function, arguments, argument, value)
@@ -101,14 +95,10 @@ def test_delta_outside_its_range_is_refused(function, log_delta):
         (bounds.kl_certificate, "compression", 101),
         (bounds.kl_certificate, "evicted", 91),
         (bounds.kl_certificate, "errors", 89),
-        (bounds.kl_tight_certificate, "task", 4),
-        (bounds.kl_tight_certificate, "errors", 89),
         (bounds.preference_epsilon, "k", 101),
         (bounds.preference_epsilon, "n", 0),
         (bounds.preference_certificate, "picked", 101),
         (bounds.preference_certificate, "errors_not_picked", 96),
-        (bounds.combined_certificate, "picked", 101),
-        (bounds.combined_certificate, "errors_not_picked", 96),
         (bounds.buffer_certificate, "compressed", 101),
         (bounds.holdout_certificate, "errors", 101),
         (bounds.holdout_certificate, "tasks", 0),
@@ -127,21 +117,12 @@ def test_evictions_that_cannot_be_are_refused():
     refused(bounds.kl_certificate, single, "evicted", 1)
 
 
-def test_picks_without_iterations_are_refused():
-    with pytest.raises(UserError, match="picked"):
-        bounds.combined_certificate(100, 5, 3, 0, 1, LOG)
-
-
 @pytest.mark.parametrize("function", GRIDS, ids=name)
 def test_a_grid_of_one_point_has_no_iterations(function):
     refused(function, GOOD[function], "grid", 1)
-    none = [0, 0, 0] if function in SEQUENCES else 0
+    none = [0, 0, 0] if function is bounds.kl_certificate else 0
     arguments = GOOD[function] | {"iterations": none} | ({"picked": 0} if "picked" in GOOD[function] else {})
-    assert function(**arguments, grid=1).value < function(**arguments).value or (
-        function
-        is bounds.combined_certificate  # three quarters of delta for no iterations, whatever the grid
-        and function(**arguments, grid=1) == function(**arguments)
-    )
+    assert function(**arguments, grid=1).value < function(**arguments).value
 
 
 def test_numpy_integers_are_counts():
@@ -150,25 +131,22 @@ def test_numpy_integers_are_counts():
     assert bounds.kl_certificate(**as_numpy) == bounds.kl_certificate(**RUN)
 
 
-def kl(n: int, compression: int, errors: int, certificate=bounds.kl_certificate, log_delta: float = LOG):
-    sets = (compression, 0) if certificate is bounds.kl_certificate else (compression,)
-    return certificate(n, *sets, errors, [0], 1, 1, log_delta)
+def kl(n: int, compression: int, errors: int, log_delta: float = LOG):
+    return bounds.kl_certificate(n, compression, 0, errors, [0], 1, 1, log_delta)
 
 
-@pytest.mark.parametrize("certificate", [bounds.kl_certificate, bounds.kl_tight_certificate], ids=name)
-def test_edges_of_the_compression_certificates(certificate):
+def test_edges_of_the_kl_certificate():
     for n, compression, errors in [(0, 0, 0), (1, 1, 0), (50, 50, 0), (50, 20, 30), (1, 0, 1)]:
-        bound = kl(n, compression, errors, certificate)
+        bound = kl(n, compression, errors)
         assert bound.value == float(bound) == 1.0
         assert bound.reason
-    assert "left" in kl(50, 50, 0, certificate).reason
-    assert "misclassified" in kl(50, 0, 50, certificate).reason
+    assert "left" in kl(50, 50, 0).reason
+    assert "misclassified" in kl(50, 0, 50).reason
     # delta = 1 and one example, rightly classified: zeta(0) for each set and for K is all that is paid.
-    bound = kl(1, 0, 0, certificate, log_delta=0.0)
-    paid = 3 if certificate is bounds.kl_certificate else 2
-    assert bound.value == pytest.approx(1 - (6 / math.pi**2) ** paid, abs=1e-9)
+    bound = kl(1, 0, 0, log_delta=0.0)
+    assert bound.value == pytest.approx(1 - (6 / math.pi**2) ** 3, abs=1e-9)
     assert bound.reason is None
-    vacuous = kl(1000, 999, 0, certificate, log_delta=-1e5)
+    vacuous = kl(1000, 999, 0, log_delta=-1e5)
     assert vacuous.value == 1.0
     assert "too few" in vacuous.reason
 
@@ -183,9 +161,6 @@ def test_edges_of_the_preference_bound():
         bounds.preference_certificate(0, 0, 0, 0, 1, LOG),
         bounds.preference_certificate(9, 4, 5, 0, 1, LOG),
         bounds.preference_certificate(10, 4, 5, 0, 1, -1e5),
-        bounds.combined_certificate(0, 0, 0, 0, 1, LOG),
-        bounds.combined_certificate(9, 9, 0, 1, 1, LOG),
-        bounds.combined_certificate(9, 0, 9, 0, 1, LOG),
         bounds.buffer_certificate(0, 0, 0, 1, LOG),
     ):
         assert bound.value == 1.0
@@ -208,12 +183,11 @@ def test_edges_of_the_binomial_and_holdout_bounds():
 
 def test_terms_add_up_to_epsilon():
     counted = {"complement errors", "complement size", "epsilon"}
-    for certificate in (bounds.kl_certificate, bounds.kl_tight_certificate):
-        terms = certificate(**GOOD[certificate]).terms
-        prices = math.fsum(value for key, value in terms.items() if key not in counted)
-        assert prices == pytest.approx(terms["epsilon"], rel=1e-12)
-        assert terms["complement size"] == 88
-        assert terms["complement errors"] == 5
+    terms = bounds.kl_certificate(**RUN).terms
+    prices = math.fsum(value for key, value in terms.items() if key not in counted)
+    assert prices == pytest.approx(terms["epsilon"], rel=1e-12)
+    assert terms["complement size"] == 88
+    assert terms["complement errors"] == 5
     terms = bounds.preference_certificate(**GOOD[bounds.preference_certificate]).terms
     assert terms["ln(T/delta)"] + terms["messages"] == pytest.approx(terms["epsilon"], rel=1e-12)
 

@@ -21,9 +21,10 @@ LOG = math.log(0.05)
 HAIR = 1e-9
 FAMILIES = ("tasks", "average", "forgetting", "classes", "groups")
 KINDS = [
-    *((kind, buffer) for kind in ("kl", "kl-tight") for buffer in ("uniform", "threshold", "count-only")),
-    *((kind, buffer) for kind in ("preference", "buffer") for buffer in ("threshold", "count-only")),
-    ("combined", "count-only"),
+    ("kl", "uniform"),
+    ("kl", "threshold"),
+    ("preference", "threshold"),
+    ("buffer", "threshold"),
     ("holdout", "threshold"),
 ]
 
@@ -83,23 +84,6 @@ def test_net_forgetting_and_means_are_the_next_float_above():
     assert bounds.average_of([(7, 0.1), (11, 0.1)]) == 0.1
 
 
-def test_the_weights_of_all_sets_of_tasks_sum_to_at_most_one():
-    for T in (1, 2, 3, 10, 40):
-        total = Fraction(0)
-        for pooled in range(1, T + 1):
-            exact = (
-                Fraction(3, 4) if pooled == T else Fraction(1, 4) / (T * math.comb(T, pooled))
-            )  # fixed in advance
-            log_weight = bounds.log_set_weight(T, pooled)
-            assert -1e-12 < log_weight / log(oracle.real(exact)) - 1 < 1e-12
-            assert log_weight <= log(oracle.real(exact))
-            total += math.comb(T, pooled) * exact
-        assert total <= 1
-    for tasks, pooled in ((0, 0), (3, 4), (3, -1)):
-        with pytest.raises(UserError):
-            bounds.log_set_weight(tasks, pooled)
-
-
 # ---- every statement of a certificate
 
 
@@ -113,10 +97,10 @@ def counted(rng, n, options, K, is_gone, later):
     """Possible counts of n examples, with `later` tasks learned afterwards."""
     picks = rng.choice([0, rng.randint(0, n // 2)]) if options.kind != "holdout" else 0
     evicted = rng.randint(0, picks) if options.buffer == "uniform" and later else 0
-    picked = 0 if options.kind == "holdout" or (options.buffer == "count-only" and not K) else picks
+    picked = 0 if options.kind == "holdout" else picks
     selected = rng.randint(0, n)
     counts = {
-        "n": n, "prior": 0, "compression": picks - evicted, "evicted": evicted,
+        "n": n, "compression": picks - evicted, "evicted": evicted,
         "errors": rng.choice([0, (n - picks) // 5, n - picks]), "picked": picked,
         "errors_not_picked": rng.choice([0, (n - picked) // 4, max(0, n - picked - 1)]), "iterations": K, "stopped": K,
         "selected": selected, "compressed": rng.choice([0, selected // 3]),
@@ -130,7 +114,7 @@ def content_of(rng, kind, buffer, *, anytime, largest=120):
     """Options and records of a run that claims everything."""
     T, grid = rng.choice([1, 2, 3, 5]), rng.random() < 0.4 and kind != "holdout"
     options = Options(
-        kind=kind, buffer=buffer, claim=FAMILIES, groups=("a", "b", "c"), tasks=None if anytime else T,
+        kind=kind, buffer=buffer, claim=rng.sample(FAMILIES, len(FAMILIES)), groups=("a", "b", "c"), tasks=None if anytime else T,
         delta=rng.choice([0.5, 0.05, 0.01]), siblings=rng.choice([1, 1, 20]), shares=rng.choice([(), (), (3, 1, 1, 2, 1)]),
         grid=grid, max_iterations=16 if grid else None,
     )  # fmt: skip
@@ -153,7 +137,7 @@ def content_of(rng, kind, buffer, *, anytime, largest=120):
 
 def ln_share(family, options, T):
     """The share of delta of a family: equal shares, or as declared; an average that is a mean of bounds needs none."""
-    paid = len(options.claim) - (options.kind not in ("holdout", "combined"))
+    paid = len(options.claim) - (options.kind != "holdout")
     part = mpf(1) / paid
     if options.shares:
         part = mpf(options.shares[options.claim.index(family)]) / sum(options.shares)
@@ -161,32 +145,18 @@ def ln_share(family, options, T):
     return total + (log(6 / (pi * T) ** 2) if options.anytime else 0)
 
 
-def is_hold_out(kind, record, options):
-    """The part of its share with which a task is in the hold-out case; 0 if it is not."""
-    if kind == "holdout":
-        return mpf(1)
-    never = options.buffer == "count-only" and record["iterations"] == 0
-    return mpf(3) / 4 if never and kind in ("combined", "buffer") else mpf(0)
-
-
 def one_excess(kind, part, task, messages, options, ln_delta):
     """The increasing function of one task's statement at a share of delta; None: the bound is one."""
     T, N = len(messages), len(options.grid_points)
     price = [-log(mpf(N)) if N else oracle.log_zeta(K) for K in messages]
-    if kind in ("kl", "kl-tight"):
-        n, I, J = part["n"], part["compression"], part["evicted"]
-        if kind == "kl-tight":
-            I, J = I + J, 0
+    if kind == "kl":
+        n, I, J, errors = part["n"], part["compression"], part["evicted"], part["errors"]
         eps = -ln_delta + oracle.log_binomial(n, I) - oracle.log_zeta(I)
-        if kind == "kl":
-            eps += oracle.log_binomial(n - I, J) - oracle.log_zeta(J)
-            eps += J * log(mpf(T - 1)) if J else 0
-        eps -= sum(price[task - 1 :] if kind == "kl-tight" else price)
-        complement, errors = n - I - J, part["errors"]
+        eps += oracle.log_binomial(n - I, J) - oracle.log_zeta(J) - sum(price)
+        eps += J * log(mpf(T - 1)) if J else 0
+        complement = n - I - J
         if errors == complement:
             return None
-        if kind == "kl-tight":
-            return oracle.tail_excess(complement, errors, -eps)
         q = Fraction(errors, complement)
         return lambda v: complement * oracle.kl(q, v) - eps if v > q else mpf(-1)
     n, size = (
@@ -196,13 +166,9 @@ def one_excess(kind, part, task, messages, options, ln_delta):
     )
     if size == n:
         return None
-    if holdout_share := is_hold_out(kind, part, options):
-        return oracle.tail_excess(n, size, ln_delta + log(holdout_share))
+    if kind == "holdout":
+        return oracle.tail_excess(n, size, ln_delta)
     ln_delta += price[task - 1]
-    if options.buffer == "count-only" and kind in ("combined", "buffer"):
-        ln_delta += (
-            -log(mpf(4 * (N - 1))) if N else oracle.log_zeta(part["iterations"]) - log(mpf(4))
-        ) - price[task - 1]
     return lambda v: exp(ln_delta) * oracle.preference_sum(size, n, v) - 1
 
 
@@ -226,52 +192,30 @@ def exact(statement, content):
     if task is None:
         tasks = range(1, T + (family == "average"))
         source = ("tasks", None) if family == "average" else (family, "lost")
-        can_pool = options.kind in ("holdout", "combined")
-        pooled = [
-            t
-            for t in tasks
-            if can_pool
-            and records[t - 1]["errors"] is not None
-            and is_hold_out(options.kind, records[t - 1], options)
-        ]
         parts = [part_of(records[t - 1], source[0], source[1]) for t in tasks]
-        total = sum(part["n"] for part in parts)
-        others_sum = sum(
-            (
-                parts[t - 1]["n"] * values.get((source[0], t, source[1]), Fraction(1))
-                for t in tasks
-                if t not in pooled
-            ),
-            Fraction(0),
-        )
-        N = sum(parts[t - 1]["n"] for t in pooled)
-        X = sum(parts[t - 1]["picked"] + parts[t - 1]["errors_not_picked"] for t in pooled)
-        if not N or X >= N - 1:
-            return None, (others_sum + N) / total
-        m = len(tasks)
+        N = sum(part["n"] for part in parts)
+        X = sum(part["errors_not_picked"] for part in parts if options.kind == "holdout")
+        if options.kind != "holdout":
+            each = zip(tasks, parts, strict=True)
+            return None, sum(
+                part["n"] * values.get((source[0], t, source[1]), Fraction(1)) for t, part in each
+            ) / N
+        if X >= N - 1:
+            return None, Fraction(1)
         share -= log(mpf(T)) if family == "forgetting" else 0
-        if options.kind == "combined":
-            weight = Fraction(3, 4) if len(pooled) == m else Fraction(1, 4) / (m * math.comb(m, len(pooled)))
-            share += log(oracle.real(weight))
-        excess = oracle.tail_excess(N, X, min(share, log(mpf(1) / 4)))
-        return (lambda v: excess((Fraction(v) * total - others_sum) / N)), others_sum / total
+        return oracle.tail_excess(N, X, min(share, log(mpf(1) / 4))), Fraction(0)
     record, kind = records[task - 1], statement["kind"]
     share -= log(mpf(T))
     if family in ("classes", "groups"):
         share -= log(mpf(max(1, sum(part["n"] > 0 for part in record["parts"] if part["family"] == family))))
-    holdout_share = is_hold_out(kind, record, options)
-    if family == "forgetting" and holdout_share:
+    if family == "forgetting" and kind == "holdout":
         share -= log(mpf(2))
     if statement["subject"] == "net":
         part, lost = part_of(record, family, "gained"), values[family, task, "lost"]
-        n, gained = (
-            (part["selected"], part["compressed"])
-            if kind == "buffer"
-            else (part["n"], part["picked"] + part["errors_not_picked"])
-        )
+        n, gained = part["n"], part["errors_not_picked"]
         if not gained:
             return None, lost
-        excess = oracle.tail_excess(n, n - gained, share + log(holdout_share))
+        excess = oracle.tail_excess(n, n - gained, share)
         return (lambda v: excess(1 - (lost - v)) if v < lost else mpf(1)), Fraction(0)
     part = part_of(record, family, statement["subject"])
     return one_excess(kind, part, task, messages, options, share), Fraction(0)
@@ -295,14 +239,14 @@ def test_every_statement_is_the_root_of_its_theorem_and_the_kernel_decides_by_it
                 assert oracle.is_outer(value, excess, low), claimed
                 assert value <= 0.01 or not bound_follows(smaller, content), claimed
                 informative[claimed["family"]] += value < 1
-    assert all(
-        informative[family] for family in FAMILIES if family != "average" or kind in ("holdout", "combined")
-    ), informative
+    assert all(informative[family] for family in FAMILIES if family != "average" or kind == "holdout"), (
+        informative
+    )
 
 
 def test_a_class_without_examples_has_a_bound_of_one():
     rng = random.Random(0)
-    content = content_of(rng, "combined", "count-only", anytime=False)
+    content = content_of(rng, "preference", "threshold", anytime=False)
     empty = [(r["task"], p["subject"]) for r in content["records"] for p in r["parts"] if not p["n"]]
     assert empty
     claimed = {(s["task"], s["subject"]): s["value"] for s in content["statements"]}
@@ -311,7 +255,7 @@ def test_a_class_without_examples_has_a_bound_of_one():
 
 def bare(task, n, selected=0, compressed=0, errors=0):
     """A record without picks."""
-    zero = dict.fromkeys(("prior", "compression", "evicted", "picked", "iterations", "stopped"), 0)
+    zero = dict.fromkeys(("compression", "evicted", "picked", "iterations", "stopped"), 0)
     return zero | {
         "task": task, "rows": n, "n": n, "errors": errors, "errors_not_picked": errors, "selected": selected,
         "compressed": compressed, "parts": [],
@@ -327,16 +271,6 @@ def averaged(options, records, values, mean):
     ]
     claimed.append({"family": "average", "task": None, "subject": None, "kind": kind, "value": mean})
     return claimed[-1], {"options": options, "records": records, "statements": claimed}
-
-
-def test_the_mean_of_bounds_from_the_memory_is_not_pooled():
-    """A memory is a part of its sample: counts on it must not be divided by the size of the whole sample."""
-    options = Options(kind="buffer", buffer="count-only", tasks=2, claim=("tasks", "average"))
-    records = [bare(t, 1000, selected=100, compressed=20, errors=200) for t in (1, 2)]
-    value = statements(options, records)[-1]["value"]
-    assert value == statements(options, records)[0]["value"]
-    for mean, good in ((value, True), (0.9 * value, False), (0.03, False)):
-        assert bound_follows(*averaged(options, records, [value] * 2, mean)) == good
 
 
 def test_a_mean_of_equal_bounds_is_that_bound():

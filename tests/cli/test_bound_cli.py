@@ -11,7 +11,6 @@ from cop2l.cli import main
 
 LOG = math.log(0.05)
 KL = "--n 10000 --compression 300 --evicted 20 --errors 100 --iterations 75,80,60,90,70 --task 2 --tasks 5 --delta 0.05"
-TIGHT = KL.replace("--compression 300 --evicted 20", "--compression 320")
 KL_ARGUMENTS = (10_000, 300, 20, 100, [75, 80, 60, 90, 70], 2, 5)
 OURS = "--n 10000 --picked 300 --errors-not-picked 120 --iterations 75 --tasks 5 --delta 0.05"
 BUFFER = "--n-selected 10000 --compressed 420 --iterations 75 --tasks 5 --delta 0.05"
@@ -41,9 +40,7 @@ def refusal(capsys, line: str) -> str:
 
 LINES = {
     f"kl {KL}": bounds.kl_certificate(*KL_ARGUMENTS, LOG),
-    f"kl-tight {TIGHT}": bounds.kl_tight_certificate(10_000, 320, *KL_ARGUMENTS[3:], LOG),
     f"preference {OURS}": bounds.preference_certificate(10_000, 300, 120, 75, 5, LOG),
-    f"combined {OURS}": bounds.combined_certificate(10_000, 300, 120, 75, 5, LOG),
     f"buffer {BUFFER}": bounds.buffer_certificate(10_000, 420, 75, 5, LOG),
     f"holdout {HOLDOUT}": bounds.holdout_certificate(5000, 150, 5, LOG),
 }
@@ -116,9 +113,8 @@ def test_a_grid_makes_the_choice_of_iterations_cheaper(capsys, line):
     assert record["grid"] == 1024
     assert plain["grid"] is None
     assert record["bound"] < plain["bound"]
-    each = {"kl": 5, "kl-tight": 4}.get(record["kind"], 1)
-    values = 20 if record["kind"] == "combined" else 21  # without 0, which has three quarters of delta
-    assert record["terms"]["messages"] == pytest.approx(each * math.log(values))
+    messages = 5 if record["kind"] == "kl" else 1
+    assert record["terms"]["messages"] == pytest.approx(messages * math.log(21))
 
 
 def test_a_number_of_iterations_outside_the_grid_is_refused(capsys):
@@ -131,7 +127,6 @@ def test_a_number_of_iterations_outside_the_grid_is_refused(capsys):
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        ("combined --n 10 --picked 3 --errors-not-picked 1 --iterations 0", "picked"),
         ("holdout --n 10 --errors 11", "errors"),
         ("holdout --n ten --errors 1", "--n"),
         ("holdout --n 10.0 --errors 1", "--n"),

@@ -30,7 +30,7 @@ def test_every_key_has_its_default_and_a_sentence(capsys):
     assert {"method", "stream", "holdout", "device", "preset", "gamma", "optimiser"} <= set(listed_keys)
     assert listed_keys["delta"]["default"] == 0.05
     assert listed_keys["k"] == {"default": 8, "sentence": "How many examples one iteration picks."}
-    assert listed_keys["stop"]["sentence"].endswith(" One of: kl, preference, combined, none.")
+    assert listed_keys["stop"]["sentence"].endswith(" One of: kl, preference, none.")
     assert main(["list", "keys"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(listed_keys)

@@ -13,9 +13,9 @@ from cop2l.methods import method
 from cop2l.models import build
 
 QUICK = {
-    "any": ["preset=hybrid", "prior_epochs=2", "anytime=true"],
-    "fixed": ["preset=hybrid", "prior_epochs=2"],
-    "heads": ["preset=hybrid", "prior_epochs=2", "anytime=true", "scenario=task-incremental"],
+    "any": ["method=cop2l", "epochs=2", "anytime=true"],
+    "fixed": ["method=cop2l", "epochs=2"],
+    "heads": ["method=cop2l", "epochs=2", "anytime=true", "scenario=task-incremental"],
     "tuned": ["method=finetuning", "epochs=1"],
     "tuned-heads": ["method=finetuning", "epochs=1", "scenario=task-incremental"],
 }

@@ -93,7 +93,7 @@ def test_text_is_run_verified_learned_further_and_predicted(capsys):
     phrases = ("cheap thin screw", "solid oak table", "sweet red apple", "fast quiet train")
     lines = [f"{phrases[i % 4]} of item{i:03d},{i % 4}" for i in range(240)]
     Path("reviews.csv").write_text("\n".join(["review,label", *lines]))
-    flags = ["text=review", "text_size=512", "anytime=true", "prior_epochs=20", STEP]
+    flags = ["text=review", "text_size=512", "anytime=true", STEP]
     assert main(["run", "reviews.csv", *flags, "--out", "here"]) == 0
     assert min(read_json("here/summary.json")["matrix"][-1]) > 0.9
     flags = ["--text", "review", "--text-size", "512", *AS_TYPED]
@@ -347,10 +347,10 @@ def test_pictures_are_resized_and_one_task_is_one(capsys):
         (["run", "clouds.csv"], "no column 'label'; choose with label= among: length, width"),
         (["run", "clouds.csv", "label=target", "columns=length", "tasks=3"], "or list the classes of each task with task_"),
         (["run", "mnist", "label=target"], "mnist has fixed labels and a test part; leave out label"),
-        (["run", "clouds.csv", "scale=1"], "scale is 1.0; give prior, or a shift and a factor such as 127.5,0.0078125."),
-        (["run", "clouds.csv", "preset=picking", "prior=0"], "There is no prior part to scale the inputs from; give prior=0.05"),
-        (["run", "clouds.csv", "gamma=prior"], "gamma"),
-        (["run", "clouds.csv", "label=target", "columns=length", "architecture.scale=prior"], "scale out, or set scale=."),
+        (["run", "clouds.csv", "scale=1"], "scale is 1.0; give fitted, or a shift and a factor such as 127.5,0.0078125."),
+        (["run", "clouds.csv", "method=cop2l", "scale=fitted"], "All examples that CoP2L learns certify, so none can scale the inputs"),
+        (["run", "clouds.csv", "gamma=high"], "gamma"),
+        (["run", "clouds.csv", "label=target", "columns=length", "architecture.scale=fitted"], "scale out, or set scale=."),
         (["run", "clouds.csv", "label=target", "columns=length", "architecture.classes=3"], "leave architecture.classes out."),
         (["init", "none.csv"], "no file or folder none.csv; give the path of your data"),
         (["init", "notes.txt"], "notes.txt is no data file; write .npz"),

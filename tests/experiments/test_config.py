@@ -29,7 +29,7 @@ def test_every_key_has_a_sentence_under_its_declaration(method):
 
 def test_what_is_declared_by_an_options_dataclass_is_declared_nowhere_else():
     declared = {name for method in METHODS for name in options.types(method)}
-    assert {"preset", "k", "omega", "gamma", "epochs", "lr", "stop", "prior", "alpha"} <= declared
+    assert {"preset", "k", "omega", "gamma", "epochs", "lr", "stop", "alpha"} <= declared
     assert not declared & set(FIELDS)
     of_cop2l = {"preset"} | {field.name for field in dataclasses.fields(Options)}
     assert set(options.types("cop2l")) == of_cop2l - {
@@ -89,7 +89,6 @@ def test_a_list_of_the_run_is_one_run_and_no_grid(pair, value):
         ("k=4", 4),
         ("stop=none", "none"),
         ("max_iterations=7", 7),
-        ("prior_lr=none", None),
         ("grid=true", True),
         ("options.grid=false", False),
         ("preset=paper", "paper"),
@@ -118,7 +117,7 @@ def test_options_in_a_file_are_typed_as_those_on_the_command_line():
     assert configured({}, "method=ncm", "normalise=false").options == {"normalise": False}
 
 
-KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer, holdout, but it is 'kll'."
+KINDS_SENTENCE = "kind must be one of kl, preference, buffer, holdout, but it is 'kll'."
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ KINDS_SENTENCE = "kind must be one of kl, kl-tight, preference, combined, buffer
         ("lr=-1", "lr must be a number from 1e-12 to 1e+12, but it is -1.0."),
         ("k=0", "k must be a whole number from 1 to 1e+09, but it is 0."),
         ("k=2.5", "k must be a whole number from 1 to 1e+09, but it is '2.5'."),
-        ("stop=never", "stop must be one of kl, preference, combined, none, but it is 'never'."),
+        ("stop=never", "stop must be one of kl, preference, none, but it is 'never'."),
         ("methods=3", "methods is '3'; write tables, [methods.NAME]."),
         (
             "claim=all",
@@ -209,16 +208,16 @@ def test_a_grid_gives_an_option_to_the_methods_that_have_it():
 
 def test_the_sections_of_a_preset_are_for_cop2l_and_its_default_preset_opens_one():
     table = tomllib.loads("""
-        [presets.hybrid]
+        [presets.picking]
         k = 5
         [presets.paper]
         k = 6
     """)
-    assert configured(table, "preset=hybrid").options == {"preset": "hybrid", "k": 5}
+    assert configured(table, "preset=picking").options == {"preset": "picking", "k": 5}
     assert configured(table, "preset=paper").options == {"preset": "paper", "k": 6}
     assert configured(table, "options.preset=paper").options == {"preset": "paper", "k": 6}
     assert configured(table, "method=replay").options == {}
-    assert [run.options["k"] for run in grid.expand(table, grid.overrides(["preset=paper,hybrid"]))] == [
+    assert [run.options["k"] for run in grid.expand(table, grid.overrides(["preset=paper,picking"]))] == [
         6,
         5,
     ]
@@ -241,7 +240,6 @@ def test_cop2l_has_the_sections_of_paper_for_what_it_does_not_say_itself(monkeyp
     assert configured(table).options == {"preset": "picking", "k": 6, "epochs": 8}
     assert configured(table, "model=cnn").options == {"preset": "picking", "k": 9, "epochs": 8}
     assert configured(table, "lr=3").options == {"preset": "picking", "k": 6, "epochs": 8, "lr": 3.0}
-    assert configured(table, "preset=hybrid").options == {"preset": "hybrid"}
     assert configured(table, "preset=paper").options == {"preset": "paper", "lr": 1.0, "k": 6, "epochs": 7}
 
 

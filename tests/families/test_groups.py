@@ -16,7 +16,7 @@ from cop2l.files import read_lines
 from cop2l.models import build
 from cop2l.streams import from_arrays, load
 
-PRIOR = {**QUICK, "preset": "hybrid", "prior": 0.5}
+PICKING = {**QUICK, "preset": "picking"}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
-    return finished_run(tmp_path_factory.mktemp("runs") / "run", data, **PRIOR)
+    return finished_run(tmp_path_factory.mktemp("runs") / "run", data, **PICKING)
 
 
 def names_of(stream):
@@ -120,7 +120,7 @@ def test_counts_of_groups_are_those_of_the_data(run):
 )
 def test_bad_groups_are_refused_before_anything_is_learned(changes, message, tmp_path):
     bad = write_data(tmp_path / "bad.npz", **changes)
-    for more in ({**PRIOR}, {"method": "replay", "holdout": 0.5, **QUICK}):
+    for more in ({**PICKING}, {"method": "replay", "holdout": 0.5, **QUICK}):
         with pytest.raises(UserError, match=message) as refusal:
             finished_run(tmp_path / "run", bad, **more)
         assert "\n" not in str(refusal.value)
@@ -159,7 +159,7 @@ def test_the_command_line_runs_grows_and_verifies_groups(data, tmp_path, capsys,
     monkeypatch.chdir(tmp_path)
     config = tmp_path / "mine.toml"
     config.write_text(f'stream = "{data}"\ntasks = 2\nmodel = "linear"\nmemory = 40\nanytime = true\n')
-    run = ["run", "mine.toml", "claim=tasks,groups", "groups=north,south", "preset=hybrid", "prior_epochs=2"]
+    run = ["run", "mine.toml", "claim=tasks,groups", "groups=north,south", "method=cop2l", "epochs=2"]
     assert main([*run, "scenario=class-incremental", "--out", "run"]) == 0
     assert "Of group north in task 1 at most" in capsys.readouterr().out
     assert main(["verify", "run", "--data", str(data), "--tasks", "2"]) == 0
@@ -187,7 +187,7 @@ def test_groups_that_look_like_numbers_are_names(tmp_path):
     _, y, _ = arrays()
     years = 2019 + np.arange(len(y)) % 3 // 2
     path = write_data(tmp_path / "years.npz", group=years, group_test=None)
-    run = finished_run(tmp_path / "run", path, groups=[2019, 2020], **PRIOR)
+    run = finished_run(tmp_path / "run", path, groups=[2019, 2020], **PICKING)
     claimed = read_certificate(run / "certificates" / "after-02").statements
     assert {s["subject"] for s in claimed if s["family"] == "groups"} == {"2019", "2020"}
     assert cop2l.verify(run, path, split={"tasks": 2}).status == "valid"

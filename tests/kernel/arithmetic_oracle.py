@@ -49,7 +49,7 @@ def preference_excess(e, n, k, ln_delta):
 
 def excess(value, kind, record, messages, options):
     """Not negative iff "risk <= value" is what the theorem gives, for 0 < value < 1 and where the bound is below one."""
-    v, T, t = real(value), len(messages), record["task"]
+    v, T = real(value), len(messages)
     ln_share = log(real(options.delta)) - log(mpf(options.siblings)) - log(mpf(T))
     if options.tasks is None:  # section 6: 6/(pi T)^2 of delta at time T
         ln_share += log(6 / (pi * T) ** 2)
@@ -62,26 +62,7 @@ def excess(value, kind, record, messages, options):
         eps -= sum(ln_price(options, iterations) for iterations in messages)
         rest = n - I - J
         return rest * kl(mpf(q) / rest, v) - eps if mpf(q) / rest < v else mpf(-1)
-    if kind == "kl-tight":
-        n, I = record["n"], record["compression"] + record["evicted"]
-        eps = (
-            ln_choose(n, I)
-            - ln_zeta(I)
-            - ln_share
-            - sum(ln_price(options, iterations) for iterations in messages[t - 1 :])
-        )
-        return exp(-eps) - lower_tail(n - I, record["errors"], v)
-    n, k, iterations = (
-        record["n"],
-        record["picked"] + (record["errors_not_picked"] or 0),
-        record["iterations"],
-    )
+    n, k = record["n"], record["picked"] + record["errors_not_picked"]
     if kind == "buffer":
         n, k = record["selected"], record["compressed"]
-    if kind == "combined" or (kind == "buffer" and options.buffer == "count-only"):
-        if iterations == 0:
-            declared = 1 if options.grid_points == (0,) else mpf(3) / 4
-            return exp(ln_share) * declared - lower_tail(n, k, v)
-        others = -log(mpf(len(options.grid_points) - 1)) if options.grid else ln_zeta(iterations)
-        return preference_excess(v, n, k, ln_share - log(mpf(4)) + others)
-    return preference_excess(v, n, k, ln_share + ln_price(options, iterations))
+    return preference_excess(v, n, k, ln_share + ln_price(options, record["iterations"]))

@@ -20,9 +20,9 @@ ALL = {"claim": ["tasks", "average", "forgetting", "classes", "groups"], "groups
 
 
 def record(task: int, **changed: Any) -> dict[str, Any]:
-    """Counts that can be, of a task with a hundred examples."""
+    """Counts that can be, of a task with ninety examples."""
     return {
-        "task": task, "rows": 100, "head": [2 * task - 2, 2 * task - 1], "fingerprint": SHA, "n": 90, "prior": 10,
+        "task": task, "rows": 90, "head": [2 * task - 2, 2 * task - 1], "fingerprint": SHA, "n": 90,
         "compression": 8, "evicted": 0, "picked": 8, "iterations": 1, "stopped": 3, "errors": 4,
         "errors_not_picked": 4, "selected": 50, "compressed": 6, "parts": [],
     } | changed  # fmt: skip

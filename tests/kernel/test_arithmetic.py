@@ -2,33 +2,21 @@
 
 import math
 import random
-from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 
 import arithmetic_oracle as oracle
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cop2l import bounds
 from cop2l.bounds.outer import sum_below
-from cop2l.certificates.bounding import statements
 from cop2l.kernel.arithmetic import bound_follows, percent
-from cop2l.kernel.counting import counts_and_parts
-from cop2l.kernel.exact import NO_ROWS, certified_rows
-from cop2l.kernel.form import check_records
-from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options
 
-KINDS = ("kl", "kl-tight", "preference", "combined", "buffer", "holdout")
-BUFFERS = {
-    "preference": ("threshold", "count-only"),
-    "combined": ("count-only",),
-    "buffer": ("threshold", "count-only"),
-}
-ALL_BUFFERS = ("uniform", "threshold", "count-only")
+KINDS = ("kl", "preference", "buffer", "holdout")
+BUFFERS = {"preference": ("threshold",), "buffer": ("threshold",)}
 HAIR = 2e-9
 
 
@@ -44,7 +32,7 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
     t = rng.randint(1, T)
     options = Options(
         kind=kind,
-        buffer=rng.choice(BUFFERS.get(kind, ALL_BUFFERS)),
+        buffer=rng.choice(BUFFERS.get(kind, ("uniform", "threshold"))),
         grid=grid,
         max_iterations=rng.choice([5, 64, 1000, 10**6]) if grid else None,
         tasks=None if anytime else T,
@@ -70,7 +58,7 @@ def case(rng: random.Random, kind: str, *, grid: bool, anytime: bool, largest: i
         )
     picked_in_all = part(n)
     leaving = part(picked_in_all) if options.buffer == "uniform" and t < T else 0
-    picked = 0 if options.buffer == "count-only" and not messages[t - 1] else part(n)
+    picked = part(n)
     selected = part(n)
     record = {
         "task": t,
@@ -104,16 +92,12 @@ def issued(kind: str, record: dict, messages: list[int], options: Options) -> fl
         return bounds.kl_certificate(
             n, first, second, record["errors"], messages, t, T, share, grid=grid
         ).value
-    if kind == "kl-tight":
-        sizes = (n, first + second, record["errors"])
-        return bounds.kl_tight_certificate(*sizes, messages, t, T, share, grid=grid).value
     if kind == "buffer":
-        n, picked, errors = record["selected"], 0, record["compressed"]
-    else:
-        picked, errors = record["picked"], record["errors_not_picked"]
-    ours = bounds.preference_certificate if options.buffer == "threshold" else bounds.combined_certificate
-    ours = bounds.preference_certificate if kind == "preference" else ours
-    return ours(n, picked, errors, iterations, T, share, grid=grid).value
+        return bounds.buffer_certificate(
+            record["selected"], record["compressed"], iterations, T, share, grid=grid
+        ).value
+    sizes = (n, record["picked"], record["errors_not_picked"])
+    return bounds.preference_certificate(*sizes, iterations, T, share, grid=grid).value
 
 
 def holds(value: float, kind: str, record: dict, messages: list[int], options: Options) -> bool:
@@ -191,9 +175,7 @@ RUN = {
 
 
 def options_for(kind: str, **changed) -> Options:
-    return Options(
-        **{"kind": kind, "buffer": "count-only" if kind == "combined" else "threshold", "tasks": 2} | changed
-    )
+    return Options(**{"kind": kind, "tasks": 2} | changed)
 
 
 def least(kind: str, record: dict, messages: list[int], options: Options) -> float:
@@ -258,9 +240,7 @@ def test_one_example():
     zeta = 6 / math.pi**2
     paid = {
         "kl": zeta**3,
-        "kl-tight": zeta**2,  # one set
         "preference": zeta,
-        "combined": 3 / 4,
         "buffer": zeta,
         "holdout": 1,
     }
@@ -269,9 +249,6 @@ def test_one_example():
         assert least(kind, record, [0], options) == pytest.approx(1 - 0.05 * share, abs=1e-14), kind
         anytime = options_for(kind, tasks=None)
         assert least(kind, record, [0], anytime) == pytest.approx(1 - 0.05 * share * zeta, abs=1e-14), kind
-    for last, share in ((0, 1), (8, 3 / 4)):
-        options = options_for("combined", tasks=1, grid=True, max_iterations=last)
-        assert least("combined", record, [0], options) == pytest.approx(1 - 0.05 * share, abs=1e-14)
 
 
 def test_no_kind_follows_where_the_messages_are_not_of_the_grid():
@@ -283,100 +260,6 @@ def test_no_kind_follows_where_the_messages_are_not_of_the_grid():
             assert not holds(0.99, kind, RUN | {"iterations": messages[0]}, messages, options)
         none = options_for(kind, grid=True, max_iterations=0)
         assert not holds(0.99, kind, RUN, [4, 3], none)
-
-
-# ---- families of claims
-
-FAMILIES = ("tasks", "average", "forgetting", "classes", "groups")
-
-
-def a_run(rng: random.Random, kind: str, buffer: str, anytime: bool) -> tuple[Options, list[dict]]:
-    """Options that claim everything, and records counted from random sets, errors, classes and groups."""
-    T, draw = rng.choice([1, 2, 3, 5]), np.random.default_rng(rng.getrandbits(32))
-    claim = rng.sample(FAMILIES, len(FAMILIES))
-    options = Options(
-        kind=kind, buffer=buffer, tasks=None if anytime else T, claim=claim, groups=("a", "b", "c"), prior=rng.choice([0.0, 0.3]),
-        shares=rng.choice([(), (), [rng.randint(1, 9) for _ in claim]]), delta=rng.choice([0.05, 0.5, 1e-9]), memory=10**4,
-        grid=(grid := rng.random() < 0.5), max_iterations=8 if grid else None, prior_memory=0.5,
-    )  # fmt: skip
-    few = 0.0 if rng.random() < 0.5 else rng.choice([0.02, 0.2])
-    records, share_with_data = [], rng.random()
-    for t in range(1, T + 1):
-        rows = rng.choice([1, 7, 60, rng.randint(2, 900)])
-        certified = np.flatnonzero(certified_rows(rows, t, options))
-        iterations = (
-            0
-            if kind == "holdout" or rng.random() < share_with_data
-            else rng.choice(options.grid_points or (0, 1, 2, 9))
-        )
-        picked = certified[draw.random(len(certified)) < rng.choice([0.02, 0.3])] if iterations else NO_ROWS
-        first, second = picked, NO_ROWS
-        if not options.uses_marks and t < T:
-            first, second = picked[: len(picked) // 2], picked[len(picked) // 2 :]
-        sets = Sets(picked, first, second, picked, iterations=iterations)
-        errors, before = (draw.random(rows) < rate for rate in (few, rng.choice([0.0, 0.3])))
-        facts = {"labels": draw.integers(0, 2, rows), "groups": draw.integers(0, 3, rows), "wrong": before}
-        gone = kind != "holdout" and rng.random() < 0.2
-        counted = counts_and_parts(options, T, t, sets, errors, np.zeros(rows, bool), facts, gone)
-        records.append({"task": t, "rows": rows, "head": [0, 1], **counted})
-    return options, records
-
-
-OF_FAMILIES = [("threshold", kind) for kind in ("kl", "kl-tight", "preference", "buffer", "holdout")]
-OF_FAMILIES += [("uniform", "kl"), ("uniform", "kl-tight"), ("uniform", "holdout")]
-OF_FAMILIES += [("count-only", kind) for kind in KINDS]
-
-
-@pytest.mark.parametrize("anytime", [False, True])
-@pytest.mark.parametrize(("buffer", "kind"), OF_FAMILIES)
-def test_every_statement_of_every_family_follows_and_nothing_smaller(buffer, kind, anytime):
-    rng, telling = random.Random(f"{buffer} {kind} {anytime} families"), Counter()
-    for _ in range(25):
-        options, records = a_run(rng, kind, buffer, anytime)
-        content = {
-            "options": options,
-            "records": records,
-            "classes": 2,
-            "scenario": "class-incremental",
-            "statements": statements(options, records),
-        }
-        if content["statements"]:
-            check_records(content)
-        for claimed in content["statements"]:
-            assert bound_follows(claimed, content), (claimed, options, records)
-            if HAIR < claimed["value"] < 1:
-                assert not bound_follows(claimed | {"value": claimed["value"] - HAIR}, content), (
-                    claimed,
-                    options,
-                    records,
-                )
-                telling[claimed["family"], claimed["task"] is None, claimed["subject"] == "net"] += 1
-    expected = {(family, False, False) for family in FAMILIES if family != "average"}
-    expected |= {("average", True, False), ("forgetting", True, False)}
-    if kind == "holdout" or (buffer == "count-only" and kind in ("combined", "buffer")):
-        expected |= {("forgetting", False, True)}
-    assert set(telling) >= expected, telling
-
-
-def test_the_average_is_not_pooled_over_parts_of_the_samples():
-    """With the kind `buffer` the counts are of the examples that a threshold selects, and the average weighs whole samples."""
-    options = Options(kind="buffer", buffer="count-only", tasks=2, claim=("tasks", "average"))
-    counted = dict.fromkeys(("prior", "compression", "evicted", "picked", "iterations", "stopped"), 0)
-    counted |= {
-        "n": 1000,
-        "errors": 100,
-        "errors_not_picked": 100,
-        "selected": 100,
-        "compressed": 10,
-        "parts": [],
-    }
-    records = [{"task": t, "rows": 1000, "head": [0, 1], **counted} for t in (1, 2)]
-    content = {"options": options, "records": records, "statements": statements(options, records)}
-    *own, average = content["statements"]
-    assert average["value"] == pytest.approx(sum(claimed["value"] for claimed in own) / 2, abs=1e-12)
-    assert bound_follows(average, content)
-    for value in (0.0, 0.02, 0.1, 0.15, average["value"] - 1e-9):
-        assert not bound_follows(average | {"value": value}, content)
 
 
 @given(st.floats(0, 1))

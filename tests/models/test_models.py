@@ -12,7 +12,6 @@ from cop2l.errors import UserError
 from cop2l.models import MODELS, build, rebuild
 
 INPUTS = {"mlp": (28, 28), "cnn": (28, 28), "linear": (384,), "mlp-head": (384,), "multi-head": (384,)}
-INPUTS["random-features"] = (384,)
 
 
 @pytest.fixture(params=sorted(MODELS))
@@ -58,7 +57,6 @@ DIGESTS = {
     "mlp": "e644f180f09a5dba",
     "mlp-head": "49f70bfb9cdf36fd",
     "multi-head": "e617a70546e711c0",
-    "random-features": "345c1536f9641170",
 }
 
 

@@ -62,7 +62,7 @@ def test_a_model_of_transformers_is_learned_certified_and_verified(tmp_path):
     draw = torch.Generator().manual_seed(0)
     ids, mask = torch.randint(0, 20, (80, 6), generator=draw), torch.rand((80, 6), generator=draw) < 0.8
     x, y = pack(input_ids=ids, attention_mask=mask), (ids[:, 0] < 10).long()
-    learner = CoP2L(bert(0), preset="hybrid", tasks=1, optimiser="adam", prior_epochs=2, max_iterations=2)
+    learner = CoP2L(bert(0), tasks=1, optimiser="adam", max_iterations=2)
     learner.learn(x, y)
     learner.certify({1: (x, y)}).save(tmp_path)
     assert cop2l.verify(tmp_path, {1: (x, y)}, model=bert).status == "valid"

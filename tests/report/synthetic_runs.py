@@ -27,7 +27,6 @@ def invented_task(chance: random.Random, task: int, tasks: int, error: float, ce
         missed = round(n * error * 0.9)
         share = (picked + missed) / n
         record |= {
-            "prior": 0,
             "compression": picked - 8,
             "evicted": 6 * (tasks - task),
             "errors": missed,
@@ -36,9 +35,7 @@ def invented_task(chance: random.Random, task: int, tasks: int, error: float, ce
             "iterations": 30 + 4 * task,
             "bounds": {
                 "kl": min(1, 3.2 * share + 0.05),
-                "kl-tight": min(1, 2.1 * share + 0.03),
                 "preference": min(1, share + 1.4 * math.sqrt(share / n) + 0.01),
-                "combined": min(1, share + 1.5 * math.sqrt(share / n) + 0.008),
                 "buffer": min(1, share + 0.06),
                 **record["bounds"],
             },

@@ -195,7 +195,7 @@ def test_the_pictures_of_the_documentation(opened, tmp_path, monkeypatch):
 
 def test_html_in_files_does_nothing_in_chromium(opened, tmp_path):
     make_run(tmp_path / "runs" / "evil", stream=EVIL, not_valid=(EVIL,), preset=EVIL)
-    make_run(tmp_path / "runs" / "other", stream=EVIL, preset="hybrid")
+    make_run(tmp_path / "runs" / "other", stream=EVIL, preset="paper")
     path = tmp_path / "report.html"
     path.write_text(page(find_runs([tmp_path / "runs"]), title=EVIL))
     tab, complaints = opened(path)

@@ -107,7 +107,7 @@ def test_what_is_level_within_its_noise_is_best_together(tmp_path):
 
 def test_other_settings_are_other_rows_with_the_fewest_words(tmp_path):
     runs = []
-    for preset, stop, omega in (("hybrid", "preference", 15), ("paper", "kl", 25)):
+    for preset, stop, omega in (("picking", "preference", 15), ("paper", "kl", 25)):
         for seed in range(2):
             folder = tmp_path / f"{preset}-{seed}"
             options = {"patience": 3 if stop == "kl" else 4}
@@ -118,7 +118,7 @@ def test_other_settings_are_other_rows_with_the_fewest_words(tmp_path):
             )
     runs.append(read_run(make_run(tmp_path / "replay", "replay")))
     groups = group(runs)
-    assert [g.label for g in groups] == ["cop2l (preset hybrid)", "cop2l (preset paper)", "replay"]
+    assert [g.label for g in groups] == ["cop2l (preset paper)", "cop2l (preset picking)", "replay"]
     assert [len(g.runs) for g in groups] == [2, 2, 1]
 
 

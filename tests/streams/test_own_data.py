@@ -360,7 +360,7 @@ GAPS = pa.table(
 )
 
 
-def test_gaps_and_categories_are_declared_or_given_by_the_prior_part(tmp_path):
+def test_gaps_and_categories_are_declared_or_given_by_the_learned_rows(tmp_path):
     parquet.write_table(GAPS, tmp_path / "gaps.parquet")
     with pytest.raises(
         UserError, match="'age' of gaps has missing values; fill them, or declare them with missing=age"
@@ -371,7 +371,7 @@ def test_gaps_and_categories_are_declared_or_given_by_the_prior_part(tmp_path):
     told = {"missing": ["age", "late"], "categories": ["city=Bern|Rom"], "test_share": 0.1}
     declared = streams.load(tmp_path / "gaps.parquet", **told)
     assert declared[0].x.shape[1] == 1 + 2 + 1 + 2
-    stream = streams.load(tmp_path / "gaps.parquet", prior=(0.5, 0, 0.0), test_share=0.1)
+    stream = streams.load(tmp_path / "gaps.parquet", learned=(0, 0.5), test_share=0.1)
     age, city, late = stream.description["inputs"]["columns"]
     assert age["indicator"]
     assert late["constant"] == 1
@@ -381,9 +381,9 @@ def test_gaps_and_categories_are_declared_or_given_by_the_prior_part(tmp_path):
 
 def test_a_certified_row_changes_nothing_about_the_others():
     """The same file with one certified row changed is encoded alike in all other rows, and is as wide."""
-    from cop2l.streams.withhold import prior_rows
+    from cop2l.streams.withhold import learned_rows
 
-    certified = sorted(set(range(40)) - set(prior_rows(40, 0.5, 0, 0.0).tolist()))
+    certified = sorted(set(range(40)) - set(learned_rows(40, 0, 0.5).tolist()))
     frames = [GAPS.to_pydict(), GAPS.to_pydict()]
     for name, value in (("age", None), ("city", "Atlantis"), ("late", None)):
         frames[1][name][certified[3]] = value
@@ -394,7 +394,7 @@ def test_a_certified_row_changes_nothing_about_the_others():
             pa.table({k: v for k, v in frame.items() if k != "label"}),
             np.zeros(40, int),
             tasks=1,
-            prior=(0.5, 0, 0.0),
+            learned=(0, 0.5),
         )[0].x
         for frame in frames
     )
@@ -439,7 +439,7 @@ def test_numbers_with_a_word_among_them_are_no_categories(tmp_path):
     values = [str(i) if i != 7 else "unknown" for i in range(40)]
     csv.write_csv(pa.table({"a": values, "label": Y}), tmp_path / "words.csv")
     with pytest.raises(UserError, match=r"'a' of .* holds numbers and the text 'unknown'"):
-        streams.load(tmp_path / "words.csv", prior=(0.5, 0, 0.0))
+        streams.load(tmp_path / "words.csv", learned=(0, 0.5))
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

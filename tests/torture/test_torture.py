@@ -45,7 +45,7 @@ UNIX_ONLY = pytest.mark.skipif(
 )
 
 
-ATTACKED = ("hybrid, task-incremental, fixed", "all claims, LDA, fixed")
+ATTACKED = ("cop2l, task-incremental, fixed", "all claims, picks, fixed")
 
 
 @UNIX_ONLY

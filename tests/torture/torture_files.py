@@ -114,24 +114,24 @@ def asking_for_much(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, An
     for rows in (10**6, 9 * 10**9, 2**53):
         yield changed(
             f"{rows} rows",
-            lambda c, n=rows: [r.update(rows=n, n=n - r["prior"], errors=n // 2) for r in c["records"]],
+            lambda c, n=rows: [r.update(rows=n, n=n, errors=n // 2) for r in c["records"]],
         )
         yield changed(
             f"{rows} picked",
-            lambda c, n=rows: [r.update(rows=n, n=n - r["prior"], picked=n // 2) for r in c["records"]],
+            lambda c, n=rows: [r.update(rows=n, n=n, picked=n // 2) for r in c["records"]],
         )
         counts = {"compression": rows // 3, "evicted": rows // 3}
         yield changed(
             f"{rows} compressed",
-            lambda c, n=rows, m=counts: [r.update(rows=n, n=n - r["prior"], **m) for r in c["records"]],
+            lambda c, n=rows, m=counts: [r.update(rows=n, n=n, **m) for r in c["records"]],
         )
-    for name in ("stopped", "iterations", "rows", "n", "prior", "evicted", "errors_not_picked", "errors"):
+    for name in ("stopped", "iterations", "rows", "n", "evicted", "errors_not_picked", "errors"):
         for value in (10**9, 2**53, 2**53 + 1, 10**30, -1):
             yield changed(f"{name} {value}", lambda c, k=name, v=value: c["records"][0].update({k: v}))
     options = {
-        "memory": (0, 10**9, 10**10), "k": (0, 10**9, -1), "epochs": (10**6, 10**15), "batch": (0, 2**16, 10**9), "prior_epochs": (10**6, 10**9),
+        "memory": (0, 10**9, 10**10), "k": (0, 10**9, -1), "epochs": (10**6, 10**15), "batch": (0, 2**16, 10**9),
         "max_iterations": (10**9, 10**18), "tasks": (10**6, 10**30), "seed": (2**63, -(2**64)), "lr": (1e12, 1e-300, 1e300), "omega": (1e12, 1e300),
-        "delta": (0.999999, 1e-300, 0.0, 1.0), "prior": (0.999, 1.0), "gamma": (1e-12, 1e12),
+        "delta": (0.999999, 1e-300, 0.0, 1.0), "gamma": (1e-12, 1e12),
     }  # fmt: skip
     for name, values in options.items():
         for value in values:

@@ -77,8 +77,8 @@ def at(content: Any, path: tuple[Any, ...]) -> Any:
 
 
 WORDS = (
-    "", "cop2l", "linear", "holdout", "kl", "kl-tight", "preference", "combined", "buffer", "uniform", "threshold", "count-only",
-    "none", "sgd", "momentum", "adam", "tasks", *SCENARIOS, "every bound is at most 0.01 %", "0" * 64, "f" * 64, "\x1b[2J", "\u202e",
+    "", "cop2l", "linear", "holdout", "kl", "preference", "buffer", "uniform", "threshold",
+    "none", "sgd", "adam", "tasks", *SCENARIOS, "every bound is at most 0.01 %", "0" * 64, "f" * 64, "\x1b[2J", "\u202e",
 )  # fmt: skip
 NUMBERS = (0, 1, -1, 2, 3, 59, 60, 61, 2**31, 2**53, 2**53 + 1, 2**63, -(2**63), 10**30)
 SHARES = (0.0, -0.0, 1.0, 0.5, 0.05, 5e-324, 1e-300, 1 - 2**-53, 1e-12, 0.999999, 1e300)
@@ -253,7 +253,7 @@ def the_parts_of_a_record(f: Forgery, draw: Draw) -> None:
         parts += deepcopy(draw.choice([one.content["records"][0]["parts"] for one in f.sibling.run]))
     one, two = draw.choice(parts), draw.choice(parts)
     edit = draw.choice(["drop", "double", "name", "family", "join", "give", "order", "swap"])
-    names = [name for name in COUNTS if name != "iterations"] + ["n", "prior"]
+    names = [name for name in COUNTS if name != "iterations"] + ["n"]
     if edit in ("drop", "join"):
         parts.remove(one)
     if edit == "double":
@@ -301,8 +301,6 @@ def more_examples(f: Forgery, draw: Draw) -> None:
     record["n"] += number
     if draw.random() < 0.7:
         task_record["rows"] += number
-    else:
-        record["prior"] -= min(number, record["prior"])
 
 
 def the_data_is_gone(f: Forgery, draw: Draw) -> None:
@@ -321,15 +319,13 @@ def the_data_is_gone(f: Forgery, draw: Draw) -> None:
 
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "memory": (2, 6, 29, 31, 60, 10**9), "k": (1, 2, 4, 60, 10**9), "omega": (1.0, 14.0, 16.0, 1e12),
-    "pick_omega": (None, 1.0, 15.0, 1e12), "gamma": (0.5, 0.7, 1e-12, 1e12),
-    "epochs": (1, 2, 4, 10**6), "batch": (1, 15, 17, 64, 2**16), "lr": (0.049, 0.051, 1e-12, 1.0), "optimiser": ("sgd", "momentum", "adam"),
-    "buffer": ("uniform", "threshold", "count-only"), "stop": ("kl", "preference", "combined", "none"), "grid": (True, False),
-    "max_iterations": (0, 1, 3, 5, 10**9, None), "prior": (0.0, 0.1, 0.59, 0.61, 0.999, 1e-9), "prior_memory": (0.0, 0.5, 0.9, 1.0),
-    "prior_epochs": (0, 5, 7, 40), "prior_lr": (None, 0.05, 0.2), "delta": (0.5, 0.1, 0.051, 0.049, 0.01, 1e-300, 0.999999),
-    "seed": (0, 1, 2, 3, 4, -1, 2**63 - 1), "kind": ("kl", "kl-tight", "preference", "combined", "buffer", "holdout"),
+    "gamma": (0.5, 0.7, 1e-12, 1e12),
+    "epochs": (1, 2, 4, 10**6), "batch": (1, 15, 17, 64, 2**16), "lr": (0.049, 0.051, 1e-12, 1.0), "optimiser": ("sgd", "adam"),
+    "buffer": ("uniform", "threshold"), "stop": ("kl", "preference", "none"), "grid": (True, False),
+    "max_iterations": (0, 1, 3, 5, 10**9, None), "delta": (0.5, 0.1, 0.051, 0.049, 0.01, 1e-300, 0.999999),
+    "seed": (0, 1, 2, 3, 4, -1, 2**63 - 1), "kind": ("kl", "preference", "buffer", "holdout"),
     "claim": (["tasks"], [], ["tasks", "tasks"], ["stream"], ["classes"], ["tasks", "average"], ["forgetting", "tasks"]),
     "shares": ([], [1], [9, 1], [1, 1, 1, 1, 1], [96, 1, 1, 1, 1], [0, 1], [1.0]), "groups": ([], ["north"], ["south", "north"], ["a", "a"]),
-    "balance": (True, False), "start": ("weights", "slda"), "shrinkage": (1e-12, 0.1, 1.0, 0.0), "ridge": (0.0, 100.0, 1e12, -1.0),
     "tasks": (None, 1, 2, 3, 10**6),
 }  # fmt: skip
 

@@ -13,7 +13,6 @@ from scipy.stats import binom
 from cop2l.bounds import (
     binomial_tail_inverse,
     gained_at_least,
-    log_set_weight,
     net_forgetting,
     pooled_certificate,
     preference_certificate,
@@ -60,22 +59,6 @@ def large_share(delta, broken, N=400):
     bound = upper(N, delta) if broken else pooled(N, delta)
     mean = bound[N - 2] + HAIR
     return average_fails([(N - 2, 1.0), (2, 1 - N * (1 - mean) / 2)], bound)
-
-
-def lucky_tasks(delta, broken, m=6, n=20, risk=0.3, limit=4):
-    """Six tasks, of which those with few errors are pooled; broken: no price for the choice of the tasks."""
-    distribution = binom.pmf(np.arange(n + 1), n, risk)
-    lucky = np.where(np.arange(n + 1) <= limit, distribution, 0.0)
-    fails = 0.0
-    for a in range(1, m + 1):
-        weight = 1.0 if broken else math.exp(log_set_weight(m, a))
-        errors = reduce(np.convolve, [lucky] * a)
-        fails += (
-            math.comb(m, a)
-            * (1 - lucky.sum()) ** (m - a)
-            * errors[pooled(a * n, delta * weight) < risk].sum()
-        )
-    return float(fails)
 
 
 def lost_and_gained(n, lost, gained):
@@ -165,7 +148,6 @@ CASES = {
     "average: equal weights where tasks differ in size": (0.25, equal_weights),
     "average: no exception from N - 1 errors on": (0.25, last_two),
     "average: more than a quarter of delta": (0.35, large_share),
-    "average: no price for the choice of the pooled tasks": (0.25, lucky_tasks),
     "forgetting: all of delta for what was lost, and for the net": (0.3, both_halves),
     "forgetting: lost less gained as one count": (0.3, net_counts),
     "forgetting: counted on picked examples": (0.3, partial(picked_too, iterations=15)),

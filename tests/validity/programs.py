@@ -7,17 +7,14 @@ import numpy as np
 import torch
 from torch import nn
 from whole_runs import (
-    DELTA,
     DOMAINS,
     GROUPS,
     ONE_HOT,
     SHARP,
-    UNTOUCHED,
     Waves,
     coin,
     holdout,
     judged,
-    learned,
     model_of,
     run,
     run_setting,
@@ -25,6 +22,7 @@ from whole_runs import (
     sharp_risk,
     tasks_of,
     truth,
+    untouched,
     world_of,
 )
 
@@ -33,7 +31,6 @@ from cop2l.certificates.program import answers_alone, wrong_rows
 from cop2l.exporting import recount_errors
 from cop2l.kernel.counting import counts_and_parts
 from cop2l.kernel.learning import SET_NAMES, Sets
-from cop2l.learner.cop2l import CoP2L
 
 CLAIMED = {"claim": ("tasks", "average", "classes", "groups"), "groups": GROUPS}
 """The families that can be claimed of programs."""
@@ -155,20 +152,10 @@ def sharp_program(kind, tasks, seed, n=40):
 
 
 def certified(world, seed, n, model=None):
-    """A learner that trained nothing on its one task; the world, the sample and the certificate."""
-    samples = tasks_of(world, (n,), np.random.default_rng([seed, 8]))
-    options = {**UNTOUCHED, "tasks": 1, "seed": seed}
-    learner = CoP2L(
-        model or model_of("memory", 2, seed),
-        repeats=True,
-        data={"stream": "synthetic"},
-        preset="picking",
-        scenario=DOMAINS,
-        delta=DELTA,
-        **options,
-    )
-    list(learned(learner, world, samples))
-    return learner, world, samples, learner.certify(samples)
+    """A learner that trained nothing; the world, the withheld half of its one task, and the certificate."""
+    (sample,) = tasks_of(world, (n,), np.random.default_rng([seed, 8])).values()
+    learner, withheld, certificate = untouched(world, model or model_of("memory", 2, seed), sample, seed)
+    return learner, world, withheld, certificate
 
 
 def best_program(seed, broken):

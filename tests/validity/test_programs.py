@@ -35,7 +35,7 @@ def test_bounds_of_rounded_programs_hold_for_a_hold_out():
     assert any(differs)
 
 
-@pytest.mark.parametrize("kind", ["combined", "kl-tight"])
+@pytest.mark.parametrize("kind", ["preference", "kl"])
 def test_bounds_of_programs_fail_exactly_as_often_as_theory_says_where_they_are_sharp(kind):
     rates = print_rate(kind, rate([sharp_program(kind, 1, 10**5 + seed) for seed in range(30)]))
     assert sharp_rate(kind, 1, 0) <= DELTA

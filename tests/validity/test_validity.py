@@ -32,7 +32,6 @@ from whole_runs import (
     print_rate,
     rate,
     run_setting,
-    searching,
     settings,
     sharp,
     sharp_rate,
@@ -40,7 +39,7 @@ from whole_runs import (
 
 from record import PAGE, RESULTS
 
-FAILING = [name for name in CONTROLS if "combined" in name or "best" in name or "arranged" in name]
+FAILING = [name for name in CONTROLS if "fitted" in name or "best" in name or "arranged" in name]
 
 
 def test_a_rate_is_judged_as_it_should_be():
@@ -67,12 +66,6 @@ def test_bounds_fail_exactly_as_often_as_theory_says_where_they_are_sharp(kind, 
     assert sharp_rate(kind, tasks, picks) <= DELTA
     assert not above(rates)
     assert binomtest(rates["violated"], rates["runs"], sharp_rate(kind, tasks, picks)).pvalue > LEVEL
-
-
-def test_the_luckiest_of_many_predictors_is_paid_for():
-    rates = rate([searching("combined", 10**5 + seed) for seed in range(30)])
-    assert not above(print_rate("the luckiest", rates))
-    assert rates["violated"]  # the case is hard: errors alone would often be too few
 
 
 @pytest.mark.parametrize("anytime", [False, True])

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from statistics import median
 
@@ -11,7 +11,7 @@ import torch
 from scipy.stats import beta, binom
 from torch import nn
 
-from cop2l.bounds import holdout_certificate
+from cop2l.bounds import anytime_log_delta, holdout_certificate
 from cop2l.certificates.bounding import bound_of, log_delta
 from cop2l.kernel.options import Options
 from cop2l.learner.cop2l import CoP2L
@@ -256,24 +256,21 @@ def run(world, model, samples, scenario, *, old_data_gone=False, claims=model_cl
 # ---- every setting: the product of all choices
 
 CLAIMS = [
-    *(("uniform", kind) for kind in ("kl", "kl-tight")),
-    *(("threshold", kind) for kind in ("kl", "kl-tight", "preference", "buffer")),
-    *(("count-only", kind) for kind in ("kl", "kl-tight", "preference", "combined", "buffer")),
+    ("uniform", "kl"),
+    *(("threshold", kind) for kind in ("kl", "preference", "buffer")),
 ]
 FACTORS = {
-    "kind": ("kl", "kl-tight", "preference", "combined", "buffer"),
-    "buffer": ("uniform", "threshold", "count-only"),
-    "stop": ("kl", "preference", "combined", "none"),
+    "kind": ("kl", "preference", "buffer"),
+    "buffer": ("uniform", "threshold"),
+    "stop": ("kl", "preference", "none"),
     "grid": (False, True),
     "scenario": SCENARIOS,
     "times": ("fixed", "anytime"),
-    "prior": (0.0, 0.4),
     "old data": ("at hand", "gone"),
     "world": ("memory", "waves", "clouds"),
 }
 COMMON = {
     "memory": 80, "k": 3, "omega": 2.0, "batch": 16, "epochs": 2, "lr": 0.5, "max_iterations": 6,
-    "prior_memory": 0.5, "prior_epochs": 3,
 }  # fmt: skip
 
 
@@ -292,7 +289,7 @@ def run_setting(setting, claim_options, seed, claims=model_claims):
     random = np.random.default_rng([seed, 1])
     world = world_of(setting["world"], setting["scenario"], len(SIZES))
     model = model_of(setting["world"], world.classes, seed=seed)
-    options = {name: setting[name] for name in ("buffer", "kind", "stop", "grid", "prior")}
+    options = {name: setting[name] for name in ("buffer", "kind", "stop", "grid")}
     tasks = len(SIZES) if setting["times"] == "fixed" else None
     return run(
         world,
@@ -308,8 +305,8 @@ def run_setting(setting, claim_options, seed, claims=model_claims):
 # ---- sharp cases: the risk lies just above the least possible bound, and the rate is known
 
 SHARP = [
-    *itertools.product(("kl", "kl-tight", "preference", "combined", "buffer", "holdout"), (1, 3), (0,)),
-    *itertools.product(("preference", "combined", "buffer"), (1, 3), (1,)),
+    *itertools.product(("kl", "preference", "buffer", "holdout"), (1, 3), (0,)),
+    *itertools.product(("preference", "buffer"), (1, 3), (1,)),
 ]
 """The kind, the number of tasks, and the number of picks of each task."""
 
@@ -317,8 +314,8 @@ SHARP = [
 def sharp_options(picks):
     """Options with which every task picks `picks` examples, one after the other, and later tasks pick none of them."""
     return {
-        "buffer": "count-only", "stop": "none", "grid": True, "memory": 10**4, "k": 1, "lr": 1e-6, "gamma": 1e-9,
-        "max_iterations": picks, "prior": 0.0,
+        "stop": "none", "grid": True, "memory": 10**4, "k": 1, "lr": 1e-6, "gamma": 1e-9, "omega": 1e-9,
+        "max_iterations": picks,
     }  # fmt: skip
 
 
@@ -358,10 +355,8 @@ def sharp(kind, tasks, picks, seed, n=40):
 
 SEARCHES = {
     "kl": {"buffer": "uniform", "stop": "kl"},
-    "kl-tight": {"buffer": "threshold", "stop": "combined"},
     "preference": {"buffer": "threshold", "stop": "preference"},
-    "combined": {"buffer": "count-only", "stop": "combined"},
-    "buffer": {"buffer": "count-only", "stop": "preference"},
+    "buffer": {"buffer": "threshold", "stop": "preference"},
 }
 
 
@@ -369,7 +364,7 @@ def searching(kind, seed, tasks=1, n=57):
     """One run on pure noise that keeps the luckiest of many predictors; many iterations, one example each."""
     world = world_of("waves", DOMAINS, tasks)
     samples = tasks_of(world, [n] * tasks, np.random.default_rng([seed, 3]))
-    options = {"k": 1, "omega": 1.0, "batch": 8, "epochs": 1, "lr": 2.0, "gamma": 1e-6, "prior": 0.0}
+    options = {"k": 1, "omega": 1.0, "batch": 8, "epochs": 1, "lr": 2.0, "gamma": 1e-6}
     options |= {"max_iterations": 24, "grid": True, "memory": 10**4, "tasks": tasks, "seed": seed}
     return run(world, Waves(2, seed), samples, DOMAINS, kind=kind, **SEARCHES[kind], **options)
 
@@ -393,8 +388,8 @@ def holdout(name, scenario, anytime, claim_options, seed, sizes=(40, 60, 50), cl
     facts |= {"heads": world.heads, "repeats": True}  # inputs are drawn from few values
     withheld, before, errors_then, statements = {}, {}, [], []
     for t, n in enumerate(sizes, 1):
-        prior, certified = withhold(Task(*world.draw(t, n, random), t), 0.5, seed)
-        learner.learn(prior.x, prior.y, classes=world.heads[t - 1])
+        learning, certified = withhold(Task(*world.draw(t, n, random), t), 0.5, seed)
+        learner.learn(learning.x, learning.y, classes=world.heads[t - 1])
         errors_then.append(world.errors(predictions(learner, world, t)))
         withheld[t] = certified.x, certified.y, world.groups(certified.x)
         head_task = t if scenario == "task-incremental" else None
@@ -405,15 +400,23 @@ def holdout(name, scenario, anytime, claim_options, seed, sizes=(40, 60, 50), cl
     return judged(statements)
 
 
+def untouched(world, model, sample, seed, **options):
+    """A learner that trained nothing on its one task, the withheld half of this sample, and the certificate."""
+    learner = method("finetuning")(model, seed=seed, scenario=DOMAINS, epochs=1, lr=1e-12)
+    learning, certified = withhold(Task(*sample, 1), 0.5, seed)
+    learner.learn(learning.x, learning.y)
+    options = Options(kind="holdout", delta=DELTA, seed=seed, tasks=1, **options)
+    facts = {"method": "finetuning", "settings": {}, "classes": world.classes, "model": {}, "threads": 1}
+    facts |= {"heads": world.heads, "repeats": True, "data": {"stream": "synthetic"}}
+    withheld = {1: (certified.x, certified.y)}
+    return learner, withheld, issue_holdout(learner, withheld, options, **facts)
+
+
 # ---- controls: one assumption is broken; each must be violated more often than delta
 
-FREE = {
-    "buffer": "count-only", "stop": "combined", "kind": "combined", "grid": True, "max_iterations": 6, "k": 3, "epochs": 2,
-    "batch": 16, "lr": 0.5, "prior": 0.5, "prior_memory": 0.5, "prior_epochs": 20, "prior_lr": 2.0, "memory": 200,
-}  # fmt: skip
 PICKING = {
     "buffer": "threshold", "stop": "preference", "kind": "preference", "k": 1, "epochs": 10, "batch": 16, "lr": 2.0,
-    "omega": 2.0, "max_iterations": 16, "grid": True, "prior": 0.0, "memory": 10**4,
+    "omega": 2.0, "max_iterations": 16, "grid": True, "memory": 10**4,
 }  # fmt: skip
 
 
@@ -457,80 +460,37 @@ def fitted_start(options, seed, broken):
     return run_samples(samples, options, seed, model)
 
 
-def best_of_commitments(options, seed, broken):
+def best_of_commitments(seed, broken):
     """The run with the least sum of bounds, of twenty on the same data whose seeds were committed to before it was drawn.
 
     Broken: each commitment says that it is the only one; intact: that it is one of twenty.
     """
     world, samples, runs = world_of("memory", DOMAINS, 1), noise((57,), seed), []
-    options = {**options, "siblings": 1 if broken else 20, "tasks": 1, "delta": DELTA}
     for number in range(20):
         run_seed = 20 * seed + number
         model = model_of("memory", 2, run_seed)
-        learner = CoP2L(model, repeats=True, preset="picking", scenario=DOMAINS, **options, seed=run_seed)
-        list(learned(learner, world, samples))
-        certificate = learner.certify(samples)
-        runs.append(
-            (sum(certificate.bounds.values()), number, list(model_claims(learner, world, certificate)))
-        )
+        learner, _, certificate = untouched(world, model, samples[1], run_seed, siblings=1 if broken else 20)
+        bound = certificate.bounds[1]
+        runs.append((bound, number, [(world.risk(learner.predict, 1), bound)]))
     return judged(min(runs)[2])
 
 
-UNTOUCHED = {**FREE, "prior": 0.0, "stop": "none", "max_iterations": 0}
-"""Nothing is trained and nothing is picked, so that the bound is nearly sharp."""
-
-
-def second_certificate(seed, broken):
-    """Two kinds for one task at one time, each with all of delta: from the data, and from the memory alone."""
-    world, samples = world_of("memory", DOMAINS, 1), noise((2001,), seed)
-    options = {**UNTOUCHED, "memory": 100, "tasks": 1, "seed": seed}
-    learner = CoP2L(
-        model_of("memory", 2, seed), repeats=True, preset="picking", scenario=DOMAINS, delta=DELTA, **options
-    )
-    list(learned(learner, world, samples))
-    statements = list(model_claims(learner, world, learner.certify(samples)))
-    if broken:
-        learner.state.issued_statements = None  # otherwise the learner refuses a second certificate
-        statements += model_claims(learner, world, learner.certify())
-    return judged(statements)
-
-
-def every_kind(seed, broken):
-    """The least of all kinds that apply to a run and of a hold-out, each with all of delta."""
-    world, samples = world_of("memory", DOMAINS, 1), noise((505,), seed)
-    learning, withheld = withhold(Task(*samples[1], 1), 0.2, seed)
-    options = {**UNTOUCHED, "memory": 100, "tasks": 1, "seed": seed}
-    learner = CoP2L(
-        model_of("memory", 2, seed), repeats=True, preset="picking", scenario=DOMAINS, delta=DELTA, **options
-    )
-    samples = {1: (learning.x, learning.y)}
-    list(learned(learner, world, samples))
-    certificate, risk = learner.certify(samples), world.risk(learner.predict, 1)
-    bounds = [certificate.bounds[1]]
-    if broken:
-        errors = int((learner.predict(withheld.x).numpy() != withheld.y).sum())
-        bounds += certificate.information(1).values()
-        bounds.append(float(holdout_certificate(len(withheld.y), errors, 1, math.log(DELTA))))
-    return judged((risk, bound) for bound in bounds)
+UNTOUCHED = {**PICKING, "stop": "none", "max_iterations": 0}
+"""Nothing is trained and nothing is picked."""
 
 
 def every_task(seed, broken):
     """A report after each of six tasks, each with the delta for a number of tasks fixed in advance."""
-    world, statements = world_of("waves", DOMAINS, 6), []
-    samples = tasks_of(world, (57,) * 6, np.random.default_rng([seed, 6]))
-    options = {**FREE, "prior": 0.3, "prior_epochs": 1, "max_iterations": 0, "seed": seed}
-    learner = CoP2L(Waves(2, seed), repeats=True, preset="picking", scenario=DOMAINS, delta=DELTA, **options)
-    for t in learned(learner, world, samples):
-        certificate = learner.certify({s: samples[s] for s in range(1, t + 1)})
-        fixed, messages = replace(learner.options, tasks=t), [r["iterations"] for r in certificate.records]
-        share = log_delta(fixed, t)
-        bounds = [
-            float(bound_of("combined", r, r["task"], fixed, messages, share)) for r in certificate.records
-        ]
-        statements += [
-            (risk, bounds[task] if broken else bound)
-            for task, (risk, bound) in enumerate(model_claims(learner, world, certificate))
-        ]
+    world, statements, withheld = world_of("waves", DOMAINS, 6), [], {}
+    learner = method("finetuning")(Waves(2, seed), seed=seed, scenario=DOMAINS, epochs=2, lr=0.5)
+    for t, sample in tasks_of(world, (57,) * 6, np.random.default_rng([seed, 6])).items():
+        learning, withheld[t] = withhold(Task(*sample, t), 0.5, seed)
+        learner.learn(learning.x, learning.y)
+        share = math.log(DELTA) if broken else anytime_log_delta(math.log(DELTA), t)
+        for task, part in withheld.items():
+            errors = int((learner.predict(part.x).numpy() != part.y).sum())
+            bound = float(holdout_certificate(len(part.y), errors, t, share))
+            statements.append((world.risk(learner.predict, task), bound))
     return judged(statements)
 
 
@@ -547,18 +507,12 @@ def arranged(seed, broken):
 
 
 CONTROLS = {
-    "rows eight times in a task; prior part, combined": partial(oversampled, FREE),
     "rows eight times in a task; preference": partial(oversampled, PICKING),
-    "rows shared between tasks; prior part, combined": partial(shared_rows, FREE, tasks=4),
     "rows shared between tasks; preference": partial(shared_rows, {**PICKING, "k": 4}, tasks=2),
-    "initial parameters fitted to the data; combined": partial(fitted_start, UNTOUCHED),
+    "initial parameters fitted to the data; nothing picked": partial(fitted_start, UNTOUCHED),
     "initial parameters fitted to the data; preference": partial(fitted_start, PICKING),
-    "initial parameters fitted to the data; kl-tight": partial(fitted_start, {**PICKING, "kind": "kl-tight"}),
-    "best of twenty commitments, each made as if it were the only one": partial(
-        best_of_commitments, UNTOUCHED
-    ),
-    "a second certificate at one time, from the memory": second_certificate,
-    "the least of all kinds and a hold-out": every_kind,
+    "initial parameters fitted to the data; kl": partial(fitted_start, {**UNTOUCHED, "kind": "kl"}),
+    "best of twenty commitments, each made as if it were the only one": best_of_commitments,
     "a report after every task, delta for a fixed number": every_task,
     "rows arranged to suit the marks; buffer": arranged,
 }

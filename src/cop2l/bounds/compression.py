@@ -1,7 +1,7 @@
-"""The certificates from sample compression: the paper's, and ours with one set and the binomial tail."""
+"""The paper's certificate, from sample compression."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from cop2l.bounds.binomial import log_binomial
@@ -49,6 +49,10 @@ def kl_certificate(
     if T == 1 and J:
         raise UserError("evicted must be 0 when tasks is 1: nothing leaves the buffer before the end.")
     task_of(task, tasks)
+    messages = counts("iterations", iterations)
+    if len(messages) != T:
+        raise UserError(f"iterations must have one number for each of tasks = {T}, not {len(messages)}.")
+    errors = within("errors", errors, "n - compression - evicted", n - I - J)
     prices = {
         "ln(T/delta)": math.log(T) - log_confidence(log_delta),
         "ln C(n,|I|)": log_binomial(n, I),
@@ -56,27 +60,11 @@ def kl_certificate(
         "ln C(n-|I|,|J|)": log_binomial(n - I, J),
         "|J| ln(T-1)": J * math.log(max(T - 1, 1)),
         "-ln zeta(|J|)": -log_zeta(J),
-        "messages": _messages(iterations, T, grid, first=1),
+        "messages": 0.0 - math.fsum(_log_weights(messages, points(grid, *messages))),
     }
-    return _bound("kl", ratio_inverse, errors, n - I - J, prices)
-
-
-def _bound(
-    kind: str, inverse: Callable[[int, int, float], float], errors: int, n: int, prices: dict[str, float]
-) -> Bound:
-    """The bound from the errors on the n examples outside the compression set, at the sum of the prices."""
-    errors = within("errors", errors, "n - compression - evicted", n)
     epsilon = sum_above(math.fsum(prices.values()))
-    terms = {"complement errors": errors, "complement size": n, **prices, "epsilon": epsilon}
-    return make_bound(kind, inverse(errors, n, epsilon), errors, n, terms)
-
-
-def _messages(iterations: Sequence[int], tasks: int, grid: int | None, first: int) -> float:
-    """The price -sum ln w(mu2_s) of the messages from task `first` on."""
-    messages = counts("iterations", iterations)
-    if len(messages) != tasks:
-        raise UserError(f"iterations must have one number for each of tasks = {tasks}, not {len(messages)}.")
-    return 0.0 - math.fsum(_log_weights(messages, points(grid, *messages))[first - 1 :])
+    terms = {"complement errors": errors, "complement size": n - I - J, **prices, "epsilon": epsilon}
+    return make_bound("kl", ratio_inverse(errors, n - I - J, epsilon), errors, n - I - J, terms)
 
 
 @lru_cache(maxsize=16)

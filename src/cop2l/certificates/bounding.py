@@ -176,8 +176,7 @@ def _net_bound(task: int, kind: str, options: Options, records: Records) -> floa
     """The bound on the rise of the error rate of a task since it was learned."""
     counts = counts_of(records[task - 1], "forgetting", "gained")
     n, gained = bound_counts(kind, counts)
-    log_share = _log_share("forgetting", task, kind, options, records)
-    log_share = log_share - math.log(len(records))
+    log_share = _log_share("forgetting", task, kind, options, records) - math.log(len(records))
     lost = _task_bound("forgetting", task, "lost", kind, options, records)
     return net_forgetting(lost, gained_at_least(gained, n, sum_below(log_share)) if n else 0.0)
 

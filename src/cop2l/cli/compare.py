@@ -20,7 +20,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         nargs="+",
         default=["accuracy", "forgetting", "bound", "average"],
         metavar="NAME",
-        help="accuracy, forgetting, plasticity, test-error, learned, certified-on, picked, seconds, peak-memory,"
+        help="accuracy, forgetting, plasticity, test-error, learned-from, certified-on, picked, seconds, peak-memory,"
         " bound (the claim), kl, preference, buffer, holdout; worst-NAME and"
         " ratio-NAME for bounds; average, lost and worst-lost: bounds on average error and forgetting, if claimed (default:"
         " accuracy forgetting bound average)",

@@ -58,11 +58,6 @@ class TaskRow:
     holdout: Withheld | None = None
 
     @property
-    def learned(self) -> int | None:
-        """The number of examples that were learned from."""
-        return self.n
-
-    @property
     def certified_on(self) -> int | None:
         """The number of examples that certify the claim."""
         return self.n if self.picked is not None else self.holdout.n if self.holdout else None

@@ -22,8 +22,6 @@ class Classifier(nn.Module):
     head: nn.Linear
     description: dict[str, Any]
     """Name and all arguments of `build`."""
-    fixed: tuple[str, ...] = ()
-    """Parameters that are never trained."""
 
     def features(self, x: Tensor) -> Tensor:
         """The penultimate representation: the input of the head."""
@@ -68,21 +66,6 @@ class MLPHead(MLP):
 
     def __init__(self, inputs: Inputs, classes: int, hidden: int = 512, dropout: float = 0.0) -> None:
         super().__init__(inputs, classes, hidden, dropout)
-
-
-class RandomFeatures(Classifier):
-    """A linear head on relu(random projection of the inputs); the projection is never trained."""
-
-    fixed = ("projection.weight",)
-
-    def __init__(self, inputs: Inputs, classes: int, hidden: int = 2000) -> None:
-        super().__init__()
-        self.projection = nn.Linear(math.prod(inputs), hidden, bias=False).requires_grad_(False)
-        self.head = nn.Linear(hidden, classes)
-
-    def features(self, x: Tensor) -> Tensor:
-        projected: Tensor = self.projection(self.numbers(x).flatten(1))
-        return projected.relu()
 
 
 class MultiHead(Classifier):
@@ -134,7 +117,7 @@ def _convolutions(before: int, after: int) -> list[nn.Module]:
 
 
 MODELS: dict[str, type[Classifier]] = {
-    "mlp": MLP, "cnn": CNN, "linear": Linear, "mlp-head": MLPHead, "multi-head": MultiHead, "random-features": RandomFeatures,
+    "mlp": MLP, "cnn": CNN, "linear": Linear, "mlp-head": MLPHead, "multi-head": MultiHead,
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ SeedWords = tuple[int, str, int, int]
 
 
 class Optimiser:
-    """Plain SGD, SGD with momentum 0.9, or Adam (0.9, 0.999, 1e-8), from an empty state."""
+    """Plain SGD or Adam (0.9, 0.999, 1e-8), from an empty state."""
 
     def __init__(self, model: nn.Module, kind: str, lr: float) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -38,10 +38,6 @@ class Optimiser:
         """One step down these gradients, each operation on all parameters at once."""
         if self.kind == "sgd":
             torch._foreach_add_(self._values, gradients, alpha=-self.lr)
-        elif self.kind == "momentum":
-            torch._foreach_mul_(self.first, 0.9)
-            torch._foreach_add_(self.first, gradients)
-            torch._foreach_add_(self._values, self.first, alpha=-self.lr)
         elif self.parameters:
             self.powers.mul_(self.betas)
             first_scale, second_scale = (1 - self.powers).to(self._values[0].dtype).unbind()

@@ -38,28 +38,22 @@ def one_class(task: int, head: Sequence[int], y: Tensor, scenario: str) -> Itera
 
 
 def underfitting(engine: Engine, S: Examples) -> Iterator[str]:
-    """Warn of many errors on the examples of the newest task, or on those that were replayed.
+    """Warn of many errors on the examples of the newest task.
 
     Picks are the examples that the model finds hardest, so that many errors on them alone are no sign of underfitting. The
     whole task is scored, unless it has few errors even if all its picks are wrong.
     """
-    task, options = len(engine.sets), engine.options
     rows = np.arange(len(S))[:ROWS]
     kept = [event for event in engine.trace if event["least"]][-1]
-    parts = dict[str, Examples | None]()
-    if kept["errors"] + kept["picked"] > HIGH * len(rows):
-        parts[f"task {task}"] = S.take(rows)
-    for name, part in parts.items():
-        if part is None or len(part) < ENOUGH:
-            continue
-        share = score(engine.model, part, engine.masked_classes)[1].mean()
-        if share > HIGH:
-            advice = "or more epochs"
-            advice += ", adam as the optimiser" * (options.optimiser != "adam")
-            yield (
-                f"The model misclassifies {100 * share:.0f} % of the examples of {name}: it underfits; "
-                f"try another lr {advice}, or inputs of a scale near 1; {TWICE}."
-            )
+    if len(rows) < ENOUGH or kept["errors"] + kept["picked"] <= HIGH * len(rows):
+        return
+    share = score(engine.model, S.take(rows), engine.masked_classes)[1].mean()
+    if share > HIGH:
+        adam = ", adam as the optimiser" * (engine.options.optimiser != "adam")
+        yield (
+            f"The model misclassifies {100 * share:.0f} % of the examples of task {len(engine.sets)}: it underfits; "
+            f"try another lr or more epochs{adam}, or inputs of a scale near 1; {TWICE}."
+        )
 
 
 def warn_user(sentences: Iterable[str]) -> None:

@@ -144,8 +144,7 @@ class CoP2L:
         description = description_of(self.model)
         names = [name for name, _ in self.model.named_parameters()]
         if isinstance(self.model, Classifier):
-            trained = {*self.model.fixed, *self.state.trained}
-            if frozen := [name for name in names if name not in trained]:
+            if frozen := [name for name in names if name not in self.state.trained]:
                 description = {**description, "frozen": frozen}
         return {**description, "parameters": sum(self.state.theta_0[name].numel() for name in names)}
 

@@ -45,9 +45,6 @@ def check_model(model: Any) -> None:
         raise UserError(f"The model must be a torch module, such as models.build(...), not {model!r:.60}.")
     if not trained_names(model):
         raise UserError("The model has no parameters to learn.")
-    fixed = model.fixed if isinstance(model, Classifier) else ()
-    if any(model.get_parameter(name).requires_grad for name in fixed):
-        raise UserError(f"{', '.join(fixed)} of this model is never trained: put requires_grad back.")
     for name, value in model.state_dict().items():
         if not isinstance(value, Tensor):
             raise UserError(

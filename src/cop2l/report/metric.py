@@ -163,7 +163,7 @@ METRICS = {
         Metric(
             "test-error", "test error, mean over tasks", "%", "lower", lambda run: fmean(test_errors(run))
         ),
-        _examples("learned", "learned from"),
+        _examples("n", "learned from"),
         _examples("certified_on", "certified on"),
         _examples("picked", "picked"),
         Metric("seconds", "time", "s", "lower", lambda run: run.seconds),

@@ -29,7 +29,7 @@ from cop2l.report.runs import RunSet
 from cop2l.text import count, interval, listing
 
 RESULTS = ("worst-bound", "bound", "average", "lost", "accuracy", "forgetting", "plasticity")
-COSTS = ("learned", "certified-on", "picked", "seconds")
+COSTS = ("learned-from", "certified-on", "picked", "seconds")
 """The metrics of the comparison: what is certified, then what was measured, then the costs."""
 PAGE_FIGURES = ("bounds", "progress", "matrix", "classes", "plasticity")
 MOST_ROWS = 600
