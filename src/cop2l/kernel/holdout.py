@@ -21,7 +21,7 @@ from cop2l.kernel.arrays import Samples
 from cop2l.kernel.building import model_for, parameter_location, stored_tensors
 from cop2l.kernel.checking import DEFAULT_POLICY, CheckedSamples, Policy, Say
 from cop2l.kernel.counting import Recount, recount
-from cop2l.kernel.exact import Rows, digest, sample
+from cop2l.kernel.exact import Rows, digest
 from cop2l.kernel.form import HOLDOUT_FILES, Content, Unreadable, canonical_json, open_regular
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options, require
@@ -92,12 +92,13 @@ def _recount(
         if forgetting and "wrong" not in facts:
             facts["wrong"] = method.predict(learners[t], {t: S.x})[t] != facts["labels"]
     errors = [classes[t] != facts["labels"] for t, (_, facts) in parts.items()]
-    model = predicting_model(content, method.model)
+    model, unused = (predicting_model(content, method.model) for _ in range(2))
     keys, used = [], []
     with exact.exact_arithmetic(content["threads"]):
+        exact.check_alone(model, [S.x for S, _ in parts.values()], unused)
         for t, (S, _) in parts.items():
             inputs = [x for x in (learned[t][0] if t in learned else None, S.x) if x is not None]
-            keys.append(np.concatenate([exact.answer_keys(model, sample(x, torch.zeros(len(x)).long(), t, 0)) for x in inputs]))
+            keys.append(np.concatenate([exact.answer_keys(model, x) for x in inputs]))
             used.append(np.arange(len(keys[-1])) < len(keys[-1]) - len(S))
     repeats = [mask[~of_learned] for mask, of_learned in zip(exact.repeated_answers(keys, used), used, strict=True)]
     return recount(content, [Sets()] * last, errors, repeats, [facts for _, facts in parts.values()])

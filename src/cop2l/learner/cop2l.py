@@ -30,9 +30,9 @@ from cop2l.learner.state import (
     State,
     all_or_nothing,
     check_unchanged,
-    check_undone,
     parameters,
     trained_names,
+    unused_copy,
 )
 from cop2l.learner.validation import Data, check_data, check_model, check_task
 from cop2l.models import Classifier
@@ -87,7 +87,7 @@ class CoP2L:
         # The plain memory layout, because kernels may round others (channels last) differently.
         for value in [*model.parameters(), *model.buffers()]:
             value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
-        self.model, self.scenario = model.eval(), scenario
+        self.model, self.unused, self.scenario = model.eval(), unused_copy(model), scenario
         self.options: Options = choose_options(preset, **options)
         scaling = scale or (PRIOR if preset == "default" else "none")
         if scaling not in ("none", PRIOR):
@@ -215,14 +215,13 @@ class CoP2L:
             advice.warn_user(advice.underfitting(engine, S))
 
     def _train(self, S: Examples) -> None:
-        """Train on the sample of a task; at the first task, refuse models whose bits could not be repeated."""
+        """Train on the sample of a task; at the first task, refuse models whose answers could not be repeated."""
         is_first = not self.tasks_seen
         if is_first:
-            check_alone(self.model, S, self.engine.masked_classes)
+            check_alone(self.model, [S.x], self.unused)
         self.engine.learn(S)
         if is_first:  # once more: initial weights of zero would show nothing
-            check_alone(self.model, S, self.engine.masked_classes)
-            check_undone(self.model, S, self.options.seed)
+            check_alone(self.model, [S.x], self.unused)
 
     def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
         """The certificate for every task that was learned.

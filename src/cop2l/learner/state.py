@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,11 @@ from torch import Tensor, nn
 
 from cop2l.certificates.certificate import Certificate
 from cop2l.errors import UserError
-from cop2l.kernel.exact import Examples, digest, model_input, score
-from cop2l.randomness import private_randomness
+from cop2l.kernel.exact import digest
+from cop2l.learner.inputs import short_reason
 
 if TYPE_CHECKING:
     from cop2l.learner.cop2l import CoP2L
-
-PROBE_ROWS = 128
-"""How many examples show whether a step of training can be undone."""
 
 
 @dataclass
@@ -98,6 +95,7 @@ def trained_names(model: nn.Module) -> list[str]:
 def use_model(learner: "CoP2L", model: nn.Module) -> None:
     """Give a learner another model before its first task."""
     learner.model = learner.engine.model = model.eval()
+    learner.unused = unused_copy(model)
     learner.state.theta_0, learner.state.trained = parameters(model), trained_names(model)
     learner.state.theta_digest = digest(learner.state.theta_0)
 
@@ -112,19 +110,15 @@ def check_unchanged(learner: "CoP2L") -> None:
         )
 
 
-def check_undone(model: nn.Module, S: Examples, seed: int) -> None:
-    """Refuse a model that training changes beyond its state_dict: going back to an earlier iteration would not undo it."""
-    probe = S.take(np.arange(PROBE_ROWS) % len(S))
-    theta, (before, _) = parameters(model), score(model, probe)
-    with private_randomness(probe.y.device, seed, "undone"):
-        x = probe.take(np.arange(PROBE_ROWS)).x  # a copy, because the model may write into its input
-        model.train()(model_input(model, x))
-    load_parameters(model, theta)
-    if not torch.equal(score(model, probe)[0], before):
+def unused_copy(model: nn.Module) -> nn.Module:
+    """A copy of a model, to be made before its first call, of which it may keep something; theta stays shared."""
+    theta = model.state_dict(keep_vars=True).values()
+    try:
+        return deepcopy(model, {id(value): value for value in theta})
+    except (RuntimeError, TypeError) as error:
         raise UserError(
-            "Training changes something of the model that is not in its state_dict, and its answers with it; make it a "
-            "persistent buffer."
-        )
+            f"The model cannot be copied, so it cannot be checked: {short_reason(error)}."
+        ) from None
 
 
 @contextmanager
