@@ -30,8 +30,9 @@ from cop2l.kernel.verdict import Verdict
 
 HOLDOUT_OPTIONS = ("delta", "siblings", "seed", "kind", "claim", "shares", "groups", "tasks", "memory")
 """The options of a hold-out certificate; those of the method are in `settings`."""
-PREDICTOR_NOTES = ("tasks", "classes", "heads", "outputs", "tasks_seen")
-"""The notes of a stored learner that its predictions depend on, beside its tensors."""
+HARMLESS_NOTES = ("columns", "commitment", "data", "issued", "machines", "not_valid", "repeats", "void")
+"""The notes of a stored learner that no class depends on that it predicts for an array."""
+OTHER_COLUMNS = "The stored learner sorts columns by names that the certificate does not state, so they were not checked."
 
 
 def check_holdouts(
@@ -121,7 +122,10 @@ def predicting_model(certificate: Mapping[str, Any], function: str | None) -> nn
 
 def _compare_predictors(verdict: Verdict, content: Content, learner: Path, function: str | None) -> None:
     """Compare the stored predictor with the one that was learned without the withheld examples."""
-    if _predictor(content["folder"] / HOLDOUT_FILES[0]) == _predictor(learner):
+    *stored, columns = _predictor(content["folder"] / HOLDOUT_FILES[0])
+    if columns not in (None, (content["data"] or {}).get("inputs")):  # the loader compares these with the data
+        verdict.unverified.append(OTHER_COLUMNS)
+    if stored == _predictor(learner)[:2]:
         return
     machine = exact.machine(new_model(content, function))
     sentence = f"Learning again without the withheld rows gives another predictor after task {len(content['records'])}."
@@ -131,13 +135,15 @@ def _compare_predictors(verdict: Verdict, content: Content, learner: Path, funct
         verdict.unverified.append(f"{sentence} But it was made on another machine, quoted below; this one is: {machine}.")
 
 
-def _predictor(file: Path) -> tuple[str, str]:
-    """The digest of a stored learner's tensors, and its notes on classes: its predictions depend on nothing else."""
+def _predictor(file: Path) -> list[Any]:
+    """All that the predictions of a stored learner depend on: its tensors, its notes, and the names of its columns."""
     with open_regular(file), safe_open(file, framework="pt") as opened:
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         note = json.loads((opened.metadata() or {}).get("cop2l", "{}")).get("note", {})
     note["heads"] = [sorted(head) for head in note.get("heads") or ()]  # the order of classes in a head has no meaning
-    return digest(tensors), canonical_json({name: note.get(name) for name in PREDICTOR_NOTES})
+    note["model"] = {**(note.get("model") or {}), "class": None}  # the auditor may import it by another name
+    notes = {name: value for name, value in note.items() if name not in HARMLESS_NOTES}
+    return [digest(tensors), canonical_json(notes), note.get("columns")]
 
 
 def unlabelled(inputs: Mapping[int, Any]) -> Samples:
