@@ -68,11 +68,26 @@ REFUSED = "Scores depend on the examples|The class of a row depends on"
 
 @pytest.mark.parametrize("n", [400, 1000, 3000, 6000])
 @pytest.mark.parametrize("shift", SHIFTS)
-def test_answers_that_depend_on_the_batch_are_refused(shift, n):
+@pytest.mark.parametrize("bits", [True, False])
+def test_answers_that_depend_on_the_batch_are_refused(shift, n, bits):
     x, _ = clouds(n)
     model = Shifted(shift)
     with pytest.raises(UserError, match=REFUSED):
-        check_alone(model, [x[:100], x[100:]], copy.deepcopy(model))
+        check_alone(model, [x[:100], x[100:]], copy.deepcopy(model), bits)
+
+
+class Rounds(nn.Linear):
+    """Its last bits depend on the place of a row."""
+
+    def forward(self, x):
+        return super().forward(x) * (1 + 1e-6 * (torch.arange(len(x))[:, None] % 2))
+
+
+def test_rounding_matters_where_bits_do():
+    model, (x, _) = Rounds(5, 2), clouds(400)
+    check_alone(model, [x], copy.deepcopy(model), bits=False)
+    with pytest.raises(UserError, match=REFUSED):
+        check_alone(model, [x], copy.deepcopy(model))
 
 
 OPTIONS = {"preset": "picking", "memory": 20, "max_iterations": 2, "lr": 0.1, "tasks": 1}

@@ -280,21 +280,22 @@ def fresh_model(unused: nn.Module, theta: Mapping[str, Tensor]) -> nn.Module:
 
 
 @torch.no_grad()
-def check_alone(model: nn.Module, inputs: Sequence[Any], unused: nn.Module) -> None:
+def check_alone(model: nn.Module, inputs: Sequence[Any], unused: nn.Module, bits: bool = True) -> None:
     """Refuse a model whose answer to a row depends on more than the row and the parameters; `inputs` are the rows of some tasks.
 
     No theorem says that blocks of equal length make scores independent of each other: it depends on the machine and the model.
-    So some rows are scored again in another order, in smaller groups and alone, and no bit may change. In a batch of another
-    length a machine rounds otherwise, and only the classes must be the same. Nor may a bit change if the parameters are loaded
-    into a copy of the model that was never called (`unused`), which is called on another row first.
+    So some rows are scored again in another order, in smaller groups and alone, and no bit may change (or no class, if `bits` do
+    not matter). In a batch of another length a machine rounds otherwise, and only the classes must be the same. The same holds
+    if the parameters are loaded into a copy of the model that was never called (`unused`), and is called on another row first.
     """
+    agree = same_bits if bits else same_classes
     share, draws = -(-(block_rows(inputs[0]) + 37) // len(inputs)), np.random.default_rng(0)
     places = [np.linspace(0, len(x) - 1, min(len(x), share)).astype(np.int64) for x in inputs]
     rows = torch.cat([model_input(model, tensor(x[part])) for x, part in zip(inputs, places, strict=True)]).contiguous()
     logits, n = all_logits(model, rows), len(rows)
     groups = [draws.permutation(n)[:size] for size in (n, -(-n // 3), 10, *[1] * 30)]
     for group in groups[:4]:
-        same = same_bits(all_logits(model, rows[group]), logits[:, group])
+        same = agree(logits[:, group], all_logits(model, rows[group]))
         require(same, "Scores depend on the examples scored together (this model, this machine): use another model or device.")
     for group in groups:
         same = same_classes(logits[:, group], model(rows[group]).t())
@@ -303,7 +304,7 @@ def check_alone(model: nn.Module, inputs: Sequence[Any], unused: nn.Module) -> N
         )
     fresh = fresh_model(unused, model.state_dict()).to(rows.device)
     fresh(rows[[-1]])
-    same = same_bits(all_logits(fresh, rows), logits)
+    same = agree(logits, all_logits(fresh, rows))
     require(same, "The model keeps something outside its state_dict that changes its answers: make it a persistent buffer.")
 
 

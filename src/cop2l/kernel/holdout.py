@@ -96,7 +96,7 @@ def _recount(
     model, unused = (predicting_model(content, method.model) for _ in range(2))
     keys, used = [], []
     with exact.exact_arithmetic(content["threads"]):
-        exact.check_alone(model, [S.x for S, _ in parts.values()], unused)
+        exact.check_alone(model, [S.x for S, _ in parts.values()], unused, bits=False)
         for t, (S, _) in parts.items():
             inputs = [x for x in (learned[t][0] if t in learned else None, S.x) if x is not None]
             keys.append(np.concatenate([exact.answer_keys(model, x) for x in inputs]))

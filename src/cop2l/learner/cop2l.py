@@ -30,9 +30,12 @@ from cop2l.learner.state import (
     State,
     all_or_nothing,
     check_unchanged,
+    has_other_weights,
     parameters,
+    recorded_training,
     trained_names,
     unused_copy,
+    was_trained_before,
 )
 from cop2l.learner.validation import Data, check_data, check_model, check_task
 from cop2l.models import Classifier
@@ -192,10 +195,17 @@ class CoP2L:
         hashes = row_hashes(x, parameter, seed)
         findings = [*shared_row_findings(task, hashes, state.hashes)]
         reasons = [reason for _, reason in findings] + [*advice.one_class(task, head, labels, self.scenario)]
-        copies = () if counting.declared_draws(state.data, state.repeats) else copy_warnings(task, hashes)
-        advice.warn_user([*reasons, *copies])
+        warnings = (
+            [] if counting.declared_draws(state.data, state.repeats) else [*copy_warnings(task, hashes)]
+        )
+        if not self.tasks_seen and was_trained_before(self.model):
+            reasons.append(advice.TRAINED_BEFORE)
+        elif not self.tasks_seen and not state.commitment and has_other_weights(self.model):
+            warnings.append(advice.OTHER_WEIGHTS)
+        advice.warn_user([*reasons, *warnings])
         with (
             all_or_nothing(self),
+            recorded_training(self.model),
             progress_display(progress) as engine.progress,
             exact_arithmetic(state.threads),
         ):

@@ -14,9 +14,13 @@ from cop2l.certificates.certificate import Certificate
 from cop2l.errors import UserError
 from cop2l.kernel.exact import digest
 from cop2l.learner.inputs import short_reason
+from cop2l.models import MODELS, rebuild
 
 if TYPE_CHECKING:
     from cop2l.learner.cop2l import CoP2L
+
+TRAINED = set[str]()
+"""Hashes of the parameters that learners of this process have trained."""
 
 
 @dataclass
@@ -119,6 +123,35 @@ def unused_copy(model: nn.Module) -> nn.Module:
         raise UserError(
             f"The model cannot be copied, so it cannot be checked: {short_reason(error)}."
         ) from None
+
+
+def parameter_hashes(model: nn.Module) -> set[str]:
+    """A hash of each trained parameter, whatever its name is."""
+    return {digest({"": value}) for value in model.parameters() if value.requires_grad}
+
+
+@contextmanager
+def recorded_training(model: nn.Module) -> Iterator[None]:
+    """Remember which parameters the block trains, so that no other learner takes them for initial ones."""
+    before = parameter_hashes(model)
+    yield
+    TRAINED.update(parameter_hashes(model) - before)
+
+
+def was_trained_before(model: nn.Module) -> bool:
+    """Whether a learner of this process trained some of its parameters."""
+    return not TRAINED.isdisjoint(parameter_hashes(model))
+
+
+def has_other_weights(model: nn.Module) -> bool:
+    """Whether it is a model of cop2l, with other weights than those of its seed."""
+    description: Any = getattr(model, "description", None)
+    if type(model) not in MODELS.values() or description is None:
+        return False
+    initial = dict(rebuild(description).named_parameters())
+    return not all(
+        torch.equal(value.cpu(), initial[name].to(value.dtype)) for name, value in model.named_parameters()
+    )
 
 
 @contextmanager
