@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from audit_cases import copied, forged, last_certificate, made, sentences, verify
 
@@ -43,8 +44,9 @@ def test_without_data_nothing_can_be_told(runs, name):
 
 
 def test_a_hold_out_certificate_without_the_stream_is_the_issuers_word(runs, data):
-    from cop2l.streams import load
     from cop2l.streams.withhold import withhold
+
+    from cop2l.streams import load
 
     withheld = {task.t: withhold(task, 0.2, 0)[1][:2] for task in load(data)}
     verdict = verify(last_certificate(runs["hold-out"]), withheld)
@@ -172,16 +174,70 @@ def test_a_forged_or_deleted_hold_out_file(runs, data, tmp_path):
         verify(folder, data)
 
 
+def without_a_class(note):
+    for head in note.get("heads") or [task["head"] for task in note["tasks"]]:
+        del head[1:]
+
+
+CHANGED_NOTES = {
+    "heads": without_a_class,
+    "scenario": lambda note: note.update(scenario="task-incremental"),
+    "model": lambda note: note["model"].update(scale="prior"),
+    "options": lambda note: note["options"].update(epochs=3),
+    "an unknown note": lambda note: note.update(temperature=2),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED_NOTES)
 @pytest.mark.parametrize("name", ["hold-out", "hold-out of CoP2L"])
-def test_a_stored_learner_that_predicts_among_other_classes_is_found_out(runs, data, tmp_path, name):
+def test_a_stored_learner_with_another_note_is_found_out(runs, data, tmp_path, name, change):
+    from cop2l.files import read_tensors, write_tensors
+    from cop2l.kernel import holdout
+
+    folder = copied(runs[name], tmp_path / "run")
+    file = last_certificate(folder) / "learner.safetensors"
+    tensors, note = read_tensors(file)
+    before = holdout._predictor(file)
+    CHANGED_NOTES[change](note)
+    write_tensors(file, tensors, note)
+    assert holdout._predictor(file)[:2] != before[:2]
+    if change == "heads":  # as the whole check sees it
+        forged(last_certificate(folder), lambda content: None)
+        found = sentences(verify(folder, data))
+        assert "gives another predictor after task 2" in found
+
+
+@pytest.mark.parametrize("name", ["hold-out", "hold-out of CoP2L"])
+def test_a_stored_learner_that_orders_columns_of_its_own_is_a_doubt(runs, data, tmp_path, name):
+    """On arrays it predicts what was learned; on a data frame with these names it would read the columns backwards."""
     from cop2l.files import read_tensors, write_tensors
 
     folder = copied(runs[name], tmp_path / "run")
     file = last_certificate(folder) / "learner.safetensors"
     tensors, note = read_tensors(file)
-    for head in note.get("heads") or [task["head"] for task in note["tasks"]]:
-        del head[1:]
-    write_tensors(file, tensors, note)
+    write_tensors(file, tensors, note | {"columns": list("fedcba")})
     forged(last_certificate(folder), lambda content: None)
-    found = sentences(verify(folder, data))
-    assert "gives another predictor after task 2" in found
+    verdict = verify(folder, data)
+    assert verdict.status == "cannot tell", str(verdict)
+    assert "sorts columns by names that the certificate does not state" in sentences(verdict)
+    forged(last_certificate(folder), lambda content: content["data"].update(inputs=list("fedcba")))
+    verdict = verify(folder, data)
+    assert verdict.status == "cannot tell", str(verdict)
+    assert "The data has no names of columns" in sentences(verdict)
+
+
+def test_columns_in_the_order_of_the_table_are_no_doubt(tmp_path):
+    pytest.importorskip("pyarrow")
+    from cop2l.files import read_tensors, write_tensors
+
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    rows = np.column_stack([x, x[:, 0] > 0])
+    np.savetxt(tmp_path / "table.csv", rows, delimiter=",", header="a,b,label", comments="")
+    run = made(tmp_path / "run", tmp_path / "table.csv", **RUNS["hold-out"], tasks=1)
+    file = last_certificate(run) / "learner.safetensors"
+    tensors, note = read_tensors(file)
+    for names, status in (("ab", "valid"), ("ba", "cannot tell")):
+        write_tensors(file, tensors, note | {"columns": list(names)})
+        forged(last_certificate(run), lambda content: None)
+        verdict = verify(last_certificate(run), tmp_path / "table.csv", split={"tasks": 1})
+        assert verdict.status == status, str(verdict)

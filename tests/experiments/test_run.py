@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+from cop2l.streams.withhold import withhold
 from run_files import configured, content
 
 from cop2l.bounds import anytime_log_delta, holdout_certificate
@@ -19,7 +20,6 @@ from cop2l.files import read_json, read_lines
 from cop2l.methods import REMARKS
 from cop2l.report.page import page
 from cop2l.report.runs import find_runs
-from cop2l.streams.withhold import withhold
 from cop2l.text import run_table
 
 REPLAY = ("method=replay", "epochs=2", "lr=0.1")

@@ -832,7 +832,7 @@ def a_holdout(folder, data, answers, before=None, change=None, **chosen):
 def blind(monkeypatch):
     """Hold-out certificates are checked with predictors that give these answers now, and gave those after each task."""
 
-    def check(folder, data, answers, before=None, learned=True):
+    def check(folder, data, answers, before=None, learned=True, model=None):
         shutil.copy(folder / "learner.safetensors", folder.parent / "before.safetensors")
 
         class Told(holdout.BlindMethod):
@@ -844,7 +844,7 @@ def blind(monkeypatch):
                 return {t: own[t] for t in rows}
 
         monkeypatch.setattr(holdout, "BlindMethod", Told)
-        monkeypatch.setattr(holdout, "predicting_model", lambda *_: the_model(a_case()))
+        monkeypatch.setattr(holdout, "predicting_model", lambda *_: model or the_model(a_case()))
         return holdout.check_holdouts([folder], data, {}, folder.parent)
 
     return check
@@ -872,6 +872,19 @@ def test_hold_out_certificates(tmp_path, blind):
         "The counts of task 2 after task 2 are not those that the data gives."
     ]
     assert check_certificates([folder], data, the_model(a_case())).status == "cannot tell"
+
+
+class SubtractsTheMedian(nn.Linear):
+    def forward(self, x):
+        return super().forward(x - x.median(0).values)
+
+
+def test_a_hold_out_model_that_mixes_examples(tmp_path, blind):
+    """Whatever its method answers."""
+    data = a_case().data
+    answers = {t: np.ones(len(y), np.int64) for t, (_, y) in data.items()}
+    verdict = blind(a_holdout(tmp_path / "c", data, answers), data, answers, model=SubtractsTheMedian(25, 4))
+    assert "Scores depend on the examples scored together" in verdict.invalid[0]
 
 
 @pytest.mark.parametrize("tasks", [None, 2])

@@ -722,7 +722,7 @@ class Running(Masked):
 def test_a_running_mean_that_is_not_in_the_state_dict_is_refused(buffer):
     _, x, y = masked_learner()
     model = Running(buffer)
-    with pytest.raises(UserError, match="not in its state_dict, and its answers with it"):
+    with pytest.raises(UserError, match="outside its state_dict that changes its answers"):
         CoP2L(model, preset="picking", k=2, memory=10, max_iterations=2).learn(x, y)
     assert not (buffer and model.mean.any())
 

@@ -8,6 +8,8 @@ from statistics import median
 
 import numpy as np
 import torch
+from cop2l.learner.holdout import issue_holdout
+from cop2l.streams.withhold import withhold
 from scipy.stats import beta, binom
 from torch import nn
 
@@ -15,13 +17,11 @@ from cop2l.bounds import anytime_log_delta, holdout_certificate
 from cop2l.certificates.bounding import bound_of, log_delta
 from cop2l.kernel.options import Options
 from cop2l.learner.cop2l import CoP2L
-from cop2l.learner.holdout import issue_holdout
 from cop2l.methods import method
 from cop2l.models import build
 from cop2l.randomness import marks
 from cop2l.streams.clouds import synthetic
 from cop2l.streams.task import Task
-from cop2l.streams.withhold import withhold
 
 DELTA = 0.3
 LEVEL = 1e-4

@@ -207,6 +207,10 @@ def _with_stated_columns(
 ) -> Stream:
     """The stream with the columns of its table in the order of the certificate, which names them."""
     columns = names_of(stream).get("inputs")
+    if columns is None and stated_columns:
+        notes.unverified.append(
+            "The data has no names of columns, so those of the certificate were not checked."
+        )
     if "columns" in options or columns in (None, stated_columns) or not isinstance(stated_columns, list):
         return stream
     missing = [name for name in stated_columns if name not in columns]

@@ -21,7 +21,7 @@ from cop2l.holdout import withheld
 from cop2l.holdout.certificate import HoldoutCertificate
 from cop2l.holdout.withheld import Withheld
 from cop2l.kernel.building import description_of, scalable
-from cop2l.kernel.exact import digest, exact_arithmetic, machine, tensor, withheld_rows
+from cop2l.kernel.exact import check_alone, digest, exact_arithmetic, machine, tensor, withheld_rows
 from cop2l.kernel.exact import sample as examples
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.models import MODELS
@@ -31,7 +31,14 @@ from cop2l.kernel.scale import MIN_ROWS, Scale, fit_scale
 from cop2l.learner import advice, counting
 from cop2l.learner.inputs import by_name, check_finite, inputs, labelled, labels
 from cop2l.learner.repeats import MOST_REASONS, copy_warnings, row_hashes
-from cop2l.learner.state import all_or_nothing, check_unchanged, threads
+from cop2l.learner.state import (
+    all_or_nothing,
+    check_unchanged,
+    has_other_weights,
+    threads,
+    unused_copy,
+    was_trained_before,
+)
 from cop2l.learner.validation import Data, check_data, not_learned_from, task_blocks
 from cop2l.methods import load, name_of
 from cop2l.methods.base import Learner
@@ -128,6 +135,7 @@ class Holdout:
                 f"holdout is {holdout!r} and keep_withheld {keep_withheld!r}; give a share between 0.0 and 1.0 and a number."
             )
         self.learner, self.holdout, self.keep_withheld, self.scale = learner, holdout, keep_withheld, scale
+        self.unused = unused_copy(learner.model)
         claims: Any = {"claim": tuple(claim), "shares": tuple(shares), "groups": tuple(groups)}
         self.options = Options(
             kind="holdout", memory=max(2000, tasks or 1), seed=learner.seed, tasks=tasks, delta=delta, siblings=siblings, **claims
@@ -215,9 +223,14 @@ class Holdout:
             np.arange(len(rows)), tensor(take_rows(x, rows)).cpu().clone(), y[rows],
         )  # fmt: skip
         findings = [*withheld.shared_rows(state.tasks, new)]
-        reasons = [reason for _, reason in findings]
-        copies = () if counting.declared_draws(state.data, state.repeats) else copy_warnings(t, hashes)
-        advice.warn_user([*reasons, *copies])
+        reasons, notes = [reason for _, reason in findings], list[str]()
+        if not counting.declared_draws(state.data, state.repeats):
+            notes += copy_warnings(t, hashes)
+        if t == 1 and was_trained_before(self.model):
+            reasons.append(advice.TRAINED_BEFORE)
+        elif t == 1 and not state.commitment and has_other_weights(self.model):
+            notes.append(advice.OTHER_WEIGHTS)
+        advice.warn_user([*reasons, *notes])
         with self._all_or_nothing(), progress_display(progress) as show, threads(state.threads):
             if show is not None:
                 show({"task": t, "withheld": len(rows), "rows": len(y)})
@@ -227,6 +240,9 @@ class Holdout:
             learner.learn(learned_x, learned_y, classes=classes, progress=show or False)
             learner.columns = columns
             self._check_labels(t, new.y)
+            if t == 1:
+                with exact_arithmetic(state.threads):
+                    check_alone(self.model, [learned_x, new.x], self.unused, bits=False)
             past = [
                 task.cut(s, self.holdout, seed, self.keep_withheld // (t - 1))
                 for s, task in enumerate(state.tasks, 1)
@@ -256,6 +272,7 @@ class Holdout:
             return
         scaled = scalable(model, list(x.shape[1:]))
         scaled.scale.set_constants(**constants)
+        self.unused = unused_copy(scaled)
         self.learner.use_model(scaled)
 
     def _check_labels(self, t: int, y: Tensor) -> None:
@@ -488,6 +505,7 @@ class Holdout:
             note["keep_withheld"],
             note["scale"],
         )
+        holdout.unused = unused_copy(holdout.model)
         holdout._put(folder, tensors, note, restored=True)
         return holdout
 

@@ -268,9 +268,11 @@ def _check_learning(
         with exact.exact_arithmetic(last["threads"]):
             answers = {}  # all errors are counted before learning again, which may change state outside a state_dict
             for content in run:
-                last_model = _fresh_model(unused, _checked_tensors(content, "theta", unused.state_dict()))
-                tasks = len(content["records"])
-                answers[tasks] = [_answers(last_model, S, masked_classes) for S in parts[:tasks]]
+                last_model = exact.fresh_model(unused, _checked_tensors(content, "theta", unused.state_dict()))
+                learned = parts[: len(content["records"])]
+                exact.check_alone(last_model, [S.x for S in learned], unused)
+                errors = [score(last_model, S, masked_classes)[1] for S in learned]
+                answers[len(learned)] = errors, [exact.answer_keys(last_model, S.x) for S in learned]
             sizes = int(last_model(model_input(last_model, parts[0].take(np.zeros(2, int)).x)).shape[1]), parameter_count(model)
             stated = last["classes"], last["model"].get("parameters")
             require(stated == sizes, f"Outputs and parameters of the model are {sizes}, not {stated!r:.60}.")
@@ -293,22 +295,9 @@ def _check_learning(
     return True
 
 
-def _fresh_model(unused: nn.Module, theta: Mapping[str, Tensor]) -> nn.Module:
-    """A copy of the unused model with these parameters."""
-    model = copy.deepcopy(unused)
-    model.load_state_dict(dict(theta))
-    return model
-
-
-def _answers(model: nn.Module, S: Examples, masked_classes: Tensor | None) -> tuple[Rows, Rows]:
-    """The mask of the misclassified rows, and keys that are equal for rows with equal answers."""
-    exact.check_alone(model, S, masked_classes)
-    return score(model, S, masked_classes)[1], exact.answer_keys(model, S)
-
-
 def _learn_again(
     learner: ReferenceLearner, run: Sequence[Content], samples: CheckedSamples,
-    answers: Mapping[int, Sequence[tuple[Rows, Rows]]], unused: nn.Module, elsewhere: bool, say: Say,
+    answers: Mapping[int, tuple[Sequence[Rows], Sequence[Rows]]], unused: nn.Module, elsewhere: bool, say: Say,
 ) -> list[Recount]:  # fmt: skip
     """Learn all tasks; after each that has a certificate compare sets, messages, parameters and counts."""
     model, masked_classes, options = learner.model, learner.masked_classes, learner.options
@@ -316,21 +305,20 @@ def _learn_again(
     for t, (S, facts) in samples.items():
         say(f"learning task {t} of {len(samples)} again")
         longest = run[-1]["records"][t - 1]["stopped"]
-        exact.check_alone(model, S, masked_classes)
         learner.learn(S, longest=2 * longest + 64 if elsewhere else longest)
         content = certificates.get(t)
         if "forgetting" in options.claim and content is None:
-            facts["wrong"] = score(_fresh_model(unused, model.state_dict()), S, masked_classes)[1]
+            facts["wrong"] = score(exact.fresh_model(unused, model.state_dict()), S, masked_classes)[1]
         elif "forgetting" in options.claim:
-            facts["wrong"] = answers[t][-1][0]
+            facts["wrong"] = answers[t][0][-1]
         if content is None:
             continue
         for name, tensors in (("theta", model.state_dict()), ("sets", set_tensors(learner.sets))):
             require(digest(tensors) == content[name], f"Learning again gives another {name} than that stated after task {t}.")
             _checked_tensors(content, name, tensors)
         used = [used_rows(len(samples[i][0]), sets) for i, sets in enumerate(learner.sets, 1)]
-        repeats = exact.repeated_answers([keys for _, keys in answers[t]], used)
-        errors, all_facts = [errors for errors, _ in answers[t]], [facts for _, facts in samples.values()]
+        errors, keys = answers[t]
+        repeats, all_facts = exact.repeated_answers(keys, used), [facts for _, facts in samples.values()]
         recounts.append(recount(content, learner.sets, errors, repeats, all_facts))
     return recounts
 

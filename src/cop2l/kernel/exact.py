@@ -3,6 +3,7 @@
 Every forward pass that scores has the same number of rows, full precision and a fixed order of sums.
 """
 
+import copy
 import hashlib
 import math
 import os
@@ -191,9 +192,11 @@ def block_rows(x: Any) -> int:
 
 
 def pad_rows(rows: Tensor, size: int, out: Tensor | None = None) -> Tensor:
-    """Pad `rows` with zeros to `size` rows, in `out` if it is given."""
+    """Fill `size` rows (those of `out`, if given) with these rows, again and again: zeros would be no rows of the data."""
     out = rows.new_empty((size, *rows.shape[1:])) if out is None else out
-    out[: len(rows)], out[len(rows) :] = rows, 0
+    out[: (n := len(rows))] = rows
+    if n < size:
+        out[n:] = out[torch.arange(n, size, device=out.device) % n]
     return out
 
 
@@ -218,13 +221,13 @@ def head_masks(heads: Sequence[Sequence[int]], classes: int, scenario: str, devi
     return torch.from_numpy(np.stack([*masked_classes])).to(device) if scenario == "task-incremental" else None
 
 
-def logits_of(model: nn.Module, part: Examples) -> Iterator[Tensor]:
-    """The logits of every block, one column for each example; the model stays in evaluation mode."""
-    size = block_rows(part.x)
+def logits_of(model: nn.Module, x: Any) -> Iterator[Tensor]:
+    """The logits of every block of rows, one column for each; the model stays in evaluation mode."""
+    size = block_rows(x)
     with torch.no_grad():
-        block = model_input(model.eval(), tensor(part.x[:0])).new_empty((size, *part.x.shape[1:]))
-        for start in range(0, len(part), size):
-            pad_rows(tensor(part.x[start : start + size]), size, block)
+        block = model_input(model.eval(), tensor(x[:0])).new_empty((size, *x.shape[1:]))
+        for start in range(0, len(x), size):
+            pad_rows(tensor(x[start : start + size]), size, block)
             with PaddedLinear():  # only here: it slows every call of torch down
                 logits = model(block.detach())  # detached, because the model may reshape its input in place
             yield logits.t().contiguous()
@@ -240,7 +243,7 @@ def score(model: nn.Module, part: Examples, masked_classes: Tensor | None = None
     y = pad_rows(part.y, (blocks := -(-len(part) // size)) * size).view(blocks, size)
     losses, errors = torch.empty_like(y, dtype=parameter.dtype), np.empty(y.shape, bool)
     columns = torch.arange(size, device=parameter.device)
-    for i, (labels, logits) in enumerate(zip(y, logits_of(model, part), strict=True)):
+    for i, (labels, logits) in enumerate(zip(y, logits_of(model, part.x), strict=True)):
         if masked_classes is not None:
             tasks = torch.from_numpy(part.task[i * size : (i + 1) * size]).to(parameter.device)
             logits.masked_fill_(pad_rows(masked_classes[tasks], size).t(), -torch.inf)
@@ -250,10 +253,10 @@ def score(model: nn.Module, part: Examples, masked_classes: Tensor | None = None
     return losses.view(-1)[: len(part)], errors.reshape(-1)[: len(part)]
 
 
-def answer_keys(model: nn.Module, part: Examples) -> np.ndarray:
-    """A 64-bit hash of the logits of every example: equal for logits with equal bits, where -0 is 0."""
-    rows = (row for logits in logits_of(model, part) for row in numbers(logits.t().double()) + 0)
-    return np.array([hash(row.tobytes()) for row in rows][: len(part)], np.int64)
+def answer_keys(model: nn.Module, x: Any) -> np.ndarray:
+    """A 64-bit hash of the logits of every row: equal for logits with equal bits, where -0 is 0."""
+    rows = (row for logits in logits_of(model, x) for row in numbers(logits.t().double()) + 0)
+    return np.array([hash(row.tobytes()) for row in rows][: len(x)], np.int64)
 
 
 def input_keys(x: Any, dtype: torch.dtype) -> list[int]:
@@ -279,18 +282,53 @@ def repeated_answers(keys: Sequence[np.ndarray], used: Sequence[np.ndarray]) -> 
     return masks
 
 
-def check_alone(model: nn.Module, part: Examples, masked_classes: Tensor | None = None) -> None:
-    """Score some examples alone, in another order and in a smaller group; refuse if a single bit changes.
+def fresh_model(unused: nn.Module, theta: Mapping[str, Tensor]) -> nn.Module:
+    """A copy of a model that was never called, with these parameters."""
+    model = copy.deepcopy(unused)
+    model.load_state_dict(dict(theta))
+    return model.eval()
 
-    No theorem says that fixed blocks make scores independent of each other: it depends on the machine and the model.
+
+@torch.no_grad()
+def check_alone(model: nn.Module, inputs: Sequence[Any], unused: nn.Module, bits: bool = True) -> None:
+    """Refuse a model whose answer to a row depends on more than the row and the parameters; `inputs` are the rows of some tasks.
+
+    No theorem says that blocks of equal length make scores independent of each other: it depends on the machine and the model.
+    So some rows are scored again in another order, in smaller groups and alone, and no bit may change (or no class, if `bits` do
+    not matter). In a batch of another length a machine rounds otherwise, and only the classes must be the same. The same holds
+    if the parameters are loaded into a copy of the model that was never called (`unused`), and is called on another row first.
     """
-    n, draws = min(len(part), block_rows(part.x) + 37), np.random.default_rng(0)
-    subset = part.take(np.linspace(0, len(part) - 1, n).astype(np.int64))
-    losses, errors = score(model, subset, masked_classes)
-    orders = [draws.permutation(n), draws.permutation(n)[: max(1, n // 3)]]
-    for order in [*orders, *(draws.integers(n, size=1) for _ in range(4))]:
-        losses_again, errors_again = score(model, subset.take(order), masked_classes)
-        expected = losses[torch.from_numpy(order).to(losses.device)]
-        same_losses = ((expected == losses_again) | (expected.isnan() & losses_again.isnan())).all()
-        same = same_losses and (errors[order] == errors_again).all()
+    agree = same_bits if bits else same_classes
+    share, draws = -(-(block_rows(inputs[0]) + 37) // len(inputs)), np.random.default_rng(0)
+    places = [np.linspace(0, len(x) - 1, min(len(x), share)).astype(np.int64) for x in inputs]
+    rows = torch.cat([model_input(model, tensor(x[part])) for x, part in zip(inputs, places, strict=True)]).contiguous()
+    logits, n = all_logits(model, rows), len(rows)
+    groups = [draws.permutation(n)[:size] for size in (n, -(-n // 3), 10, *[1] * 30)]
+    for group in groups[:4]:
+        same = agree(logits[:, group], all_logits(model, rows[group]))
         require(same, "Scores depend on the examples scored together (this model, this machine): use another model or device.")
+    for group in groups:
+        same = same_classes(logits[:, group], model(rows[group]).t())
+        require(
+            same, "The class of a row depends on the rows beside it or their number: use a model that takes each row by itself."
+        )
+    fresh = fresh_model(unused, model.state_dict()).to(rows.device)
+    fresh(rows[[-1]])
+    same = agree(logits, all_logits(fresh, rows))
+    require(same, "The model keeps something outside its state_dict that changes its answers: make it a persistent buffer.")
+
+
+def all_logits(model: nn.Module, rows: Tensor) -> Tensor:
+    """The logits of these rows, one column for each, computed in blocks."""
+    return torch.cat([*logits_of(model, rows)], 1)[:, : len(rows)]
+
+
+def same_bits(logits: Tensor, again: Tensor) -> bool:
+    return torch.allclose(logits, again, 0, 0, equal_nan=True)
+
+
+def same_classes(logits: Tensor, again: Tensor) -> bool:
+    """Whether no column has another class, beyond what rounding explains: a hundredth of its largest finite logit."""
+    chosen = logits.gather(0, again.argmax(0, keepdim=True))[0]
+    rounding = logits.nan_to_num(0, 0, 0).abs().amax(0) / 100
+    return not bool((logits.amax(0) - chosen > rounding).any())

@@ -21,7 +21,7 @@ from cop2l.kernel.arrays import Samples
 from cop2l.kernel.building import model_for, parameter_location, stored_tensors
 from cop2l.kernel.checking import DEFAULT_POLICY, CheckedSamples, Policy, Say
 from cop2l.kernel.counting import Recount, recount
-from cop2l.kernel.exact import Rows, digest, sample
+from cop2l.kernel.exact import Rows, digest
 from cop2l.kernel.form import HOLDOUT_FILES, Content, Unreadable, canonical_json, open_regular
 from cop2l.kernel.learning import Sets
 from cop2l.kernel.options import Options, require
@@ -34,8 +34,9 @@ KEPT = (
     "The data of past tasks was gone when the certificate was issued, not left out to get a smaller bound.",
     "No withheld row is a near-copy of a learned one: without the learned rows only equal inputs were found.",
 )
-PREDICTOR_NOTES = ("tasks", "classes", "heads", "outputs", "tasks_seen")
-"""The notes of a stored learner that its predictions depend on, beside its tensors."""
+HARMLESS_NOTES = ("columns", "commitment", "data", "issued", "machines", "not_valid", "repeats", "void")
+"""The notes of a stored learner that no class depends on that it predicts for an array."""
+OTHER_COLUMNS = "The stored learner sorts columns by names that the certificate does not state, so they were not checked."
 
 
 def check_holdouts(
@@ -117,12 +118,13 @@ def _recount(
         if forgetting and "wrong" not in facts:
             facts["wrong"] = method.predict(learners[t], {t: S.x})[t] != facts["labels"]
     errors = [classes[t] != facts["labels"] for t, (_, facts) in parts.items()]
-    model = predicting_model(content, method.model)
+    model, unused = (predicting_model(content, method.model) for _ in range(2))
     keys, used = [], []
     with exact.exact_arithmetic(content["threads"]):
+        exact.check_alone(model, [S.x for S, _ in parts.values()], unused, bits=False)
         for t, (S, _) in parts.items():
             inputs = [x for x in (learned[t][0] if t in learned and not some_kept else None, S.x) if x is not None]
-            keys.append(np.concatenate([exact.answer_keys(model, sample(x, torch.zeros(len(x)).long(), t, 0)) for x in inputs]))
+            keys.append(np.concatenate([exact.answer_keys(model, x) for x in inputs]))
             used.append(np.arange(len(keys[-1])) < len(keys[-1]) - len(S))
     repeats = [mask[~of_learned] for mask, of_learned in zip(exact.repeated_answers(keys, used), used, strict=True)]
     if some_kept:
@@ -150,7 +152,10 @@ def predicting_model(certificate: Mapping[str, Any], function: str | None) -> nn
 
 def _compare_predictors(verdict: Verdict, content: Content, learner: Path, function: str | None) -> None:
     """Compare the stored predictor with the one that was learned without the withheld examples."""
-    if _predictor(content["folder"] / HOLDOUT_FILES[0]) == _predictor(learner):
+    *stored, columns = _predictor(content["folder"] / HOLDOUT_FILES[0])
+    if columns not in (None, (content["data"] or {}).get("inputs")):  # the loader compares these with the data
+        verdict.unverified.append(OTHER_COLUMNS)
+    if stored == _predictor(learner)[:2]:
         return
     machine = exact.machine(new_model(content, function))
     sentence = f"Learning again without the withheld rows gives another predictor after task {len(content['records'])}."
@@ -160,13 +165,15 @@ def _compare_predictors(verdict: Verdict, content: Content, learner: Path, funct
         verdict.unverified.append(f"{sentence} But it was made on another machine, quoted below; this one is: {machine}.")
 
 
-def _predictor(file: Path) -> tuple[str, str]:
-    """The digest of a stored learner's tensors, and its notes on classes: its predictions depend on nothing else."""
+def _predictor(file: Path) -> list[Any]:
+    """All that the predictions of a stored learner depend on: its tensors, its notes, and the names of its columns."""
     with open_regular(file), safe_open(file, framework="pt") as opened:
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         note = json.loads((opened.metadata() or {}).get("cop2l", "{}")).get("note", {})
     note["heads"] = [sorted(head) for head in note.get("heads") or ()]  # the order of classes in a head has no meaning
-    return digest(tensors), canonical_json({name: note.get(name) for name in PREDICTOR_NOTES})
+    note["model"] = {**(note.get("model") or {}), "class": None}  # the auditor may import it by another name
+    notes = {name: value for name, value in note.items() if name not in HARMLESS_NOTES}
+    return [digest(tensors), canonical_json(notes), note.get("columns")]
 
 
 def unlabelled(inputs: Mapping[int, Any]) -> Samples:

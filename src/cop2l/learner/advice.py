@@ -24,6 +24,14 @@ ENOUGH = 20
 ADAPTERS = ("cop2l.", "sklearn.", "avalanche.")
 """Modules whose lines are not the user's."""
 TWICE = "changing it and learning again counts as another attempt (docs/data.md, Several settings on the same data)"
+TRAINED_BEFORE = (
+    "Another learner of this process trained this model: if it learned this data, no bound holds. Build a new model for each "
+    "learner."
+)
+OTHER_WEIGHTS = (
+    "The weights of the model are not those of its seed: if they were trained on this data, no bound holds, and `verify` cannot "
+    "tell unless they were committed to."
+)
 
 
 def one_class(task: int, head: Sequence[int], y: Tensor, scenario: str) -> Iterator[str]:

@@ -30,9 +30,12 @@ from cop2l.learner.state import (
     State,
     all_or_nothing,
     check_unchanged,
-    check_undone,
+    has_other_weights,
     parameters,
+    recorded_training,
     trained_names,
+    unused_copy,
+    was_trained_before,
 )
 from cop2l.learner.validation import Data, check_data, check_model, check_task
 from cop2l.models import Classifier
@@ -86,7 +89,7 @@ class CoP2L:
         # The plain memory layout, because kernels may round others (channels last) differently.
         for value in [*model.parameters(), *model.buffers()]:
             value.data = torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.data)
-        self.model, self.scenario = model.eval(), scenario
+        self.model, self.unused, self.scenario = model.eval(), unused_copy(model), scenario
         self.options: Options = choose_options(preset, **options)
         self.engine, theta_0 = Engine(model, self.options), parameters(model)
         self.state = State(
@@ -143,9 +146,10 @@ class CoP2L:
         """The name or class of the model, its architecture, and its number of parameters."""
         description = description_of(self.model)
         names = [name for name, _ in self.model.named_parameters()]
-        if isinstance(self.model, Classifier):
-            if frozen := [name for name in names if name not in self.state.trained]:
-                description = {**description, "frozen": frozen}
+        if isinstance(self.model, Classifier) and (
+            frozen := [name for name in names if name not in self.state.trained]
+        ):
+            description = {**description, "frozen": frozen}
         return {**description, "parameters": sum(self.state.theta_0[name].numel() for name in names)}
 
     def learn(
@@ -180,10 +184,17 @@ class CoP2L:
         hashes = row_hashes(x, parameter, seed)
         findings = [*shared_row_findings(task, hashes, state.hashes)]
         reasons = [reason for _, reason in findings] + [*advice.one_class(task, head, labels, self.scenario)]
-        copies = () if counting.declared_draws(state.data, state.repeats) else copy_warnings(task, hashes)
-        advice.warn_user([*reasons, *copies])
+        warnings = (
+            [] if counting.declared_draws(state.data, state.repeats) else [*copy_warnings(task, hashes)]
+        )
+        if not self.tasks_seen and was_trained_before(self.model):
+            reasons.append(advice.TRAINED_BEFORE)
+        elif not self.tasks_seen and not state.commitment and has_other_weights(self.model):
+            warnings.append(advice.OTHER_WEIGHTS)
+        advice.warn_user([*reasons, *warnings])
         with (
             all_or_nothing(self.model, (engine, ENGINE_STATE), (self, ("state",))),
+            recorded_training(self.model),
             progress_display(progress) as engine.progress,
             exact_arithmetic(state.threads),
         ):
@@ -203,14 +214,13 @@ class CoP2L:
             advice.warn_user(advice.underfitting(engine, S))
 
     def _train(self, S: Examples) -> None:
-        """Train on the sample of a task; at the first task, refuse models whose bits could not be repeated."""
+        """Train on the sample of a task; at the first task, refuse models whose answers could not be repeated."""
         is_first = not self.tasks_seen
         if is_first:
-            check_alone(self.model, S, self.engine.masked_classes)
+            check_alone(self.model, [S.x], self.unused)
         self.engine.learn(S)
         if is_first:  # once more: initial weights of zero would show nothing
-            check_alone(self.model, S, self.engine.masked_classes)
-            check_undone(self.model, S, self.options.seed)
+            check_alone(self.model, [S.x], self.unused)
 
     def certify(self, data: Mapping[int, Data] | None = None) -> Certificate:
         """The certificate for every task that was learned.

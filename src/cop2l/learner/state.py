@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from cop2l.certificates.certificate import Certificate
 from cop2l.errors import UserError
-from cop2l.kernel.exact import Examples, digest, model_input, score
-from cop2l.randomness import private_randomness
+from cop2l.kernel.exact import digest
+from cop2l.learner.inputs import short_reason
+from cop2l.models import MODELS, rebuild
 
-PROBE_ROWS = 128
-"""How many examples show whether a step of training can be undone."""
+TRAINED = set[str]()
+"""Hashes of the parameters that learners of this process have trained."""
 
 
 @dataclass
@@ -100,19 +101,44 @@ def check_unchanged(learner: Any) -> None:
         )
 
 
-def check_undone(model: nn.Module, S: Examples, seed: int) -> None:
-    """Refuse a model that training changes beyond its state_dict: going back to an earlier iteration would not undo it."""
-    probe = S.take(np.arange(PROBE_ROWS) % len(S))
-    theta, (before, _) = parameters(model), score(model, probe)
-    with private_randomness(probe.y.device, seed, "undone"):
-        x = probe.take(np.arange(PROBE_ROWS)).x  # a copy, because the model may write into its input
-        model.train()(model_input(model, x))
-    load_parameters(model, theta)
-    if not torch.equal(score(model, probe)[0], before):
+def unused_copy(model: nn.Module) -> nn.Module:
+    """A copy of a model, to be made before its first call, of which it may keep something; theta stays shared."""
+    theta = model.state_dict(keep_vars=True).values()
+    try:
+        return deepcopy(model, {id(value): value for value in theta})
+    except (RuntimeError, TypeError) as error:
         raise UserError(
-            "Training changes something of the model that is not in its state_dict, and its answers with it; make it a "
-            "persistent buffer."
-        )
+            f"The model cannot be copied, so it cannot be checked: {short_reason(error)}."
+        ) from None
+
+
+def parameter_hashes(model: nn.Module) -> set[str]:
+    """A hash of each trained parameter, whatever its name is."""
+    return {digest({"": value}) for value in model.parameters() if value.requires_grad}
+
+
+@contextmanager
+def recorded_training(model: nn.Module) -> Iterator[None]:
+    """Remember which parameters the block trains, so that no other learner takes them for initial ones."""
+    before = parameter_hashes(model)
+    yield
+    TRAINED.update(parameter_hashes(model) - before)
+
+
+def was_trained_before(model: nn.Module) -> bool:
+    """Whether a learner of this process trained some of its parameters."""
+    return not TRAINED.isdisjoint(parameter_hashes(model))
+
+
+def has_other_weights(model: nn.Module) -> bool:
+    """Whether it is a model of cop2l, with other weights than those of its seed."""
+    description: Any = getattr(model, "description", None)
+    if type(model) not in MODELS.values() or description is None:
+        return False
+    initial = dict(rebuild(description).named_parameters())
+    return not all(
+        torch.equal(value.cpu(), initial[name].to(value.dtype)) for name, value in model.named_parameters()
+    )
 
 
 @contextmanager

@@ -22,8 +22,7 @@ from cop2l.learner.inputs import (
     wrong_shape,
 )
 from cop2l.learner.scoring import input_blocks, scoring_mode
-from cop2l.learner.state import check_unchanged, trained_names
-from cop2l.models import Classifier
+from cop2l.learner.state import check_unchanged, trained_names, unused_copy
 
 if TYPE_CHECKING:
     from cop2l.learner.cop2l import CoP2L
@@ -71,7 +70,7 @@ def check_task(
     if not len(y):
         raise UserError("The task is empty; give at least one example.")
     earlier = learner.engine.buffer[0].x if learner.engine.buffer else None
-    width = _outputs(learner.model, x, earlier)
+    width = _outputs(unused_copy(learner.unused), x, earlier)
     head = _head(classes, width, learner.scenario, y)
     check_finite(x)
     if groups is not None and not learner.options.groups:

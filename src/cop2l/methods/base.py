@@ -19,6 +19,7 @@ from cop2l.errors import UserError, unknown
 from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.exact import head_masks
 from cop2l.learner.inputs import by_name, check_finite, features, labelled, labels, wrong_shape
+from cop2l.learner.state import recorded_training
 from cop2l.methods.buffer import Buffer, cycle
 from cop2l.methods.sgd import SGD
 from cop2l.models import rebuild
@@ -145,6 +146,7 @@ class Learner(ABC):
         with (
             progress_display(progress) as self.progress,
             self.train_mode(True),
+            recorded_training(self.model),
             private_randomness(self.device, self.seed, "learn", t),
         ):
             self.fit(x, y, t)
