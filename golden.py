@@ -76,7 +76,19 @@ CHANGED = dict.fromkeys((*ADAM, *REPLAY), ("",))
 """These learn other bits: Adam divides by bias corrections that are computed on the device now; Replay and DER++ replay a
 full batch also beside the last batch of an epoch, which may have fewer examples of the task; the inputs of a method's own data
 are scaled by all rows that it learns from."""
-REMOVED = ("prior", "balance", "ridge", "shrinkage", "start", "pick_omega", "kl-tight", "combined")
+REMOVED = (
+    "memory_used",  # counts the kept withheld rows
+    "kept",
+    "holdout_seed",
+    "prior",
+    "balance",
+    "ridge",
+    "shrinkage",
+    "start",
+    "pick_omega",
+    "kl-tight",
+    "combined",
+)
 """Options, counts and kinds that are gone."""
 NEVER = (
     "seconds",
@@ -181,6 +193,7 @@ def record(only, device):
     import torch
 
     from cop2l.cli import main
+    from cop2l.experiments.config import FIELDS
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -199,6 +212,9 @@ def record(only, device):
                     results[name] = {"predicted": learned(name, out, device), **content(out)}
                     continue
                 words = [names.get(word, word) for word in expanded(COMMANDS[name]).split()]
+                words += ["prepare=0"] * (
+                    "prepare" in FIELDS and name.startswith("pictures")
+                )  # CoP2L of own data
                 code = main(["run", *words, f"device={device}", "--out", str(out)])
                 results[name] = {"exit": code, **content(out)}
                 if name in VERIFIED:
