@@ -9,6 +9,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from cop2l.certificates.certificate import Certificate
 from cop2l.errors import UserError, missing_extra
+from cop2l.holdout.holdout import Holdout
 from cop2l.learner.cop2l import CoP2L
 from cop2l.learner.inputs import labelled
 from cop2l.learner.scoring import outputs
@@ -28,7 +29,7 @@ TASK_INCREMENTAL: Scenario = "task-incremental"
 
 
 class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
-    """CoP2L as a strategy: every training experience is a task, and `certify` certifies all of them.
+    """CoP2L, or a hold-out, as a strategy: every training experience is a task, and `certify` certifies all of them.
 
     Examples are read through the evaluation transforms, which must not be random: a certificate is about examples, not about
     augmented copies. Only a task-incremental learner uses the task labels.
@@ -37,7 +38,7 @@ class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        learner: CoP2L,
+        learner: CoP2L | Holdout,
         criterion: Any = None,
         eval_mb_size: int = 256,
         plugins: Sequence[Any] | None = None,
@@ -47,7 +48,7 @@ class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
         """Wrap a learner.
 
         Args:
-            learner: A `CoP2L`.
+            learner: A `CoP2L`, or a `Holdout` of a method.
             criterion: The loss for the metrics only; by default the cross-entropy.
             eval_mb_size: The size of mini-batches in evaluation.
             plugins: Plugins of Avalanche.
@@ -84,14 +85,14 @@ class CoP2LStrategy(SupervisedTemplate):  # type: ignore[misc]
 
         Args:
             experiences: A stream, a list of experiences, or one. Their data is read once, only to count errors. A task without
-                its experience is bounded from the memory alone, which is looser. An experience that was not learned is ignored.
+                its experience is bounded from what the learner keeps. An experience that was not learned is ignored.
         """
         experiences = experiences if isinstance(experiences, Iterable) else [experiences]
         by_number = {experience.current_experience: experience for experience in experiences}
         tasks = {task: by_number.get(number) for task, number in enumerate(self.learned, 1)}
-        return self.learner.certify(
-            {t: self._examples(experience) for t, experience in tasks.items() if experience is not None}
-        )
+        data = {t: self._examples(experience) for t, experience in tasks.items() if experience is not None}
+        is_partial = isinstance(self.learner, Holdout) and len(data) < len(tasks)
+        return self.learner.certify(None if is_partial else data)
 
     def forward(self) -> Tensor:
         """The logits of the mini-batch; if task-incremental, only of the classes of each example's task."""

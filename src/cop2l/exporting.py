@@ -19,7 +19,7 @@ from cop2l.experiments import saved_learner
 from cop2l.experiments.records import CONFIG
 from cop2l.files import file_digest, read_json, replace_folder, write_bytes, write_json
 from cop2l.kernel.building import parameter_location, stored_tensors
-from cop2l.kernel.exact import digest, withheld_rows
+from cop2l.kernel.exact import digest, kept_rows, withheld_rows
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, FORMAT, NOT_RECOUNTED, PROGRAMS, VERSION, WEIGHTS
 from cop2l.kernel.form import TEXT_FILE, read_content
 from cop2l.kernel.learning import Sets
@@ -129,7 +129,7 @@ def _write(
 def _inputs(learner: Any) -> list[int]:
     """The shape of one example, from the description of the model or from the stored examples."""
     description = getattr(learner.model, "description", None) or {}
-    buffer = learner.engine.buffer if hasattr(learner, "engine") else []
+    buffer = learner.engine.buffer if hasattr(learner, "engine") else getattr(learner.state, "tasks", [])
     if "inputs" not in description and not buffer:
         raise UserError(
             "The shape of the inputs is unknown: the model has no description, and the learner keeps no examples."
@@ -149,10 +149,19 @@ def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
     if notes.invalid:
         raise UserError(notes.invalid[0])
     recipe = certificate["data"] or {}
-    share: Any = recipe.get("holdout")
-    samples, is_holdout = loaded.tasks, options.kind == "holdout"
-    for t, columns in loaded.tasks.items() if loaded.stream is not None and share else ():
-        rows = withheld_rows(len(columns[1]), t, share, options.seed) == is_holdout
+    is_holdout, samples, sizes = (
+        options.kind == "holdout",
+        loaded.tasks,
+        [r["rows"] for r in certificate["records"]],
+    )
+    share: Any = recipe.get("holdout" if is_holdout else "prepare")
+    for t, columns in loaded.tasks.items() if share else ():
+        mask = withheld_rows(len(columns[1]), t, share, options.seed)
+        if t > len(sizes) or len(mask) == sizes[t - 1] or not (is_holdout or t == 1):
+            continue
+        rows = np.flatnonzero(mask == is_holdout)
+        if is_holdout and sizes[t - 1] < len(rows):  # those that were kept
+            rows = kept_rows(mask, t, recipe["kept"] // (len(sizes) - 1), options.seed)
         samples[t] = tuple(column[rows] for column in columns)
     for record in certificate["records"]:
         x, y, *groups = (*samples.get(record["task"], (None, None)), None)

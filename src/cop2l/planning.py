@@ -27,7 +27,7 @@ class Row:
 
     kind: str
     data: str
-    """`at hand`: the data of the task is read once more to certify; `gone`: only the memory is left."""
+    """`at hand`: the data of the task is read once more to certify; `gone`: only what is kept of it is left."""
     examples: int | None
     """The number of examples of each task."""
     certify: int | None
@@ -85,7 +85,7 @@ def plan(
         error: The error rate that you expect on new examples.
         examples: The number of examples of each task; give it, or a target.
         target: The bound to reach.
-        memory: The number of examples of past tasks that may be kept.
+        memory: The number of examples of past tasks that may be kept; for a hold-out, of their withheld rows (`keep_withheld`).
         tasks: The number of tasks, all certified at once.
         delta: The probability that a certificate may fail.
         anytime: Whether there is a certificate after every task.
@@ -109,7 +109,8 @@ def plan(
     if error + picks >= 1 or delta == 0 or target == 0:
         raise UserError("error and picks together must be below 1, and delta and target above 0.")
     question |= sizes | {"anytime": anytime}
-    kinds = [("holdout", True), *[("preference", True), ("preference", False)] * (picks > 0)]
+    kinds = [("holdout", True), *[("holdout", False)] * (tasks > 1)]
+    kinds += [("preference", True), ("preference", False)] * (picks > 0)
     possible = [(kind, has_data) for kind, has_data in kinds if target or memory or has_data]
     return Plan(question, tuple(_row(question, kind, has_data) for kind, has_data in possible))
 
@@ -127,7 +128,9 @@ def _row(question: dict[str, Any], kind: str, has_data: bool) -> Row:
         return int(HOLDOUT * examples) if kind == "holdout" else examples
 
     def in_memory(memory: int) -> int:
-        """The expected number of examples of a task in the memory, m'/T, as the thresholds are set."""
+        """The expected number of examples of a task in the memory: of a hold-out, or m'/T, as the thresholds are set."""
+        if kind == "holdout":
+            return int(memory // (tasks - 1))
         a = memory + 1
         return int(max(0.0, a - math.sqrt(9.22 * a)) / tasks)
 

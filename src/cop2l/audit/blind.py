@@ -31,7 +31,6 @@ from cop2l.kernel.exported import EXPORT
 from cop2l.kernel.form import Unreadable, read_content
 from cop2l.kernel.holdout import new_model, predicting_model
 from cop2l.kernel.options import require
-from cop2l.learner.saved import SAVED_COP2L
 from cop2l.learner.state import threads
 from cop2l.methods import METHODS, method
 from cop2l.methods.base import SAVED_METHOD
@@ -51,9 +50,6 @@ def new_method(certificate: Mapping[str, Any], function: str | None, first: Any 
         x, y = first[:2]
         set_scale(certificate, sample(x, torch.from_numpy(y), 1, certificate["options"].seed), model)
     arguments = {} if "seed" in settings else {"seed": certificate["options"].seed}
-    if name == "cop2l":
-        arguments["preset"] = "picking"  # without effect, because the settings have every option
-        arguments |= {key: certificate[key] for key in ("data", "not_valid", "commitment")}
     return method(name)(model, scenario=certificate["scenario"], **settings, **arguments)
 
 
@@ -68,9 +64,8 @@ def learn(certificate: Mapping[str, Any], rows: Path, out: Path, function: str |
         raise Unreadable(
             f"learning again takes {operations:.1e} operations, and {limit:.1e} are allowed: see --limit"
         )
-    for t, (x, y, *groups) in tasks.items():
-        learn_kwargs = {"groups": groups[0]} if getattr(learner.options, "groups", ()) else {}
-        learner.learn(x, y, classes=certificate["records"][t - 1]["head"], progress=None, **learn_kwargs)
+    for t, (x, y, *_) in tasks.items():
+        learner.learn(x, y, classes=certificate["records"][t - 1]["head"], progress=None)
         with tempfile.TemporaryDirectory() as scratch:
             learner.save(scratch)
             shutil.copyfile(next(Path(scratch).glob("*.safetensors")), out / f"after-{t}.safetensors")
@@ -81,9 +76,7 @@ def predict(certificate: Mapping[str, Any], rows: Path, out: Path, file: Path, f
     for t, (x, *_) in arrays.read_arrays(rows)[1].items():
         learner = new_method(certificate, function)
         with tempfile.TemporaryDirectory() as scratch:
-            shutil.copyfile(
-                file, Path(scratch) / (SAVED_COP2L if certificate["method"] == "cop2l" else SAVED_METHOD)
-            )
+            shutil.copyfile(file, Path(scratch) / SAVED_METHOD)
             learner.restore(scratch)
         task_number = t if certificate["scenario"] == "task-incremental" else None
         orders = [np.load(rows / f"order-{t}-{i}.npy") for i in range(len([*rows.glob(f"order-{t}-*.npy")]))]

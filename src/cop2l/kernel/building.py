@@ -93,7 +93,7 @@ def parameter_location(certificate: Mapping[str, Any]) -> tuple[Path, str]:
     """The file of a certificate that holds its parameters, and the prefix of their names in it."""
     if "theta" in certificate:
         return certificate["folder"] / "theta.safetensors", ""
-    return certificate["folder"] / HOLDOUT_FILES[0], "theta/" if certificate["method"] == "cop2l" else "model."
+    return certificate["folder"] / HOLDOUT_FILES[0], "model."
 
 
 def device_of(certificate: Mapping[str, Any]) -> torch.device:

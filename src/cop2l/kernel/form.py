@@ -150,8 +150,8 @@ def read_content(folder: Path) -> Content:
     require(set(content["files"]) == set(names), f"The certificate must name the files {', '.join(names)}, and no others.")
     for name in names:
         check_hash(folder / name, content["files"][name])
-    good = holdout or (content["method"] == "cop2l" and content["settings"] is None)
-    require(good, "Only CoP2L has certificates of its own, without settings; other methods have hold-out certificates.")
+    good = holdout != (content["method"] == "cop2l") and (holdout or content["settings"] is None)
+    require(good, "CoP2L has certificates of its own, without settings; other methods have hold-out certificates.")
     check_records(content)
     return {**content, "folder": folder}
 
