@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cop2l.exporting import export
     from cop2l.holdout.holdout import Holdout
     from cop2l.learner.cop2l import CoP2L
+    from cop2l.methods.weighted_replay import WeightedReplay
     from cop2l.monitor.monitor import Monitor
     from cop2l.planning import plan
 
@@ -20,12 +21,13 @@ _MODULES = {
     "CoP2L": "cop2l.learner.cop2l",
     "Holdout": "cop2l.holdout.holdout",
     "Monitor": "cop2l.monitor.monitor",
+    "WeightedReplay": "cop2l.methods.weighted_replay",
     "export": "cop2l.exporting",
     "plan": "cop2l.planning",
     "verify": "cop2l.audit.verify",
 }
 
-__all__ = ["CoP2L", "Holdout", "Monitor", "__version__", "export", "plan", "verify"]
+__all__ = ["CoP2L", "Holdout", "Monitor", "WeightedReplay", "__version__", "export", "plan", "verify"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from cop2l.experiments.learners import names_of
 from cop2l.features import load_stream
 from cop2l.kernel.checking import check_samples
 from cop2l.kernel.form import Unreadable, canonical_json
+from cop2l.kernel.holdout import split as kernel_split
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict, quoted
 from cop2l.learner.inputs import features
@@ -63,12 +64,21 @@ def samples_for(
     if tasks is None:
         return _split_data(notes, certificate, str(data), dict(split), split_as_stated)
     tasks = {task: (features(x), *columns) for task, (x, *columns) in tasks.items()}
-    stated_options = certificate["data"] or {**split, "holdout": None}
+    stated_options = (
+        {**split, "holdout": None, **(certificate["data"] or {})}
+        if states_no_split(certificate)
+        else certificate["data"]
+    )
     notes.invalid += _contradictions({**stated_options, "scenario": certificate["scenario"]}, split)
     notes.checked.append(
         "The samples were given task by task: how they were split is not the certificate's choice."
     )
     return LoadedData(tasks)
+
+
+def states_no_split(certificate: Mapping[str, Any]) -> bool:
+    """Whether the certificate does not say how its data was split into tasks: it was made in Python."""
+    return "stream" not in (certificate["data"] or {})
 
 
 def task_arrays(path: Path) -> dict[int, tuple[Any, ...]] | None:
@@ -99,9 +109,11 @@ def _split_data(
     if stream is None:
         return LoadedData()
     samples = _tasks_and_tests(stream, len(certificate["records"]))
-    if certificate["data"] is None:
+    if states_no_split(certificate):
         try:
-            check_samples(Verdict(), certificate, samples.tasks, torch.empty(0))
+            learned, withheld, _ = kernel_split(certificate, samples.tasks)
+            certifying = withheld if certificate["options"].kind == "holdout" else learned
+            check_samples(Verdict(), certificate, certifying, torch.empty(0))
         except Refusal:
             notes.unverified.append(ANOTHER_SPLIT)
             return LoadedData()
@@ -140,7 +152,7 @@ def _split_stream(
         except LOADING_ERRORS as error:
             loading_error, stream = loading_error or error, None
     if stream is None:
-        if certificate["data"] is None or standard is None:
+        if states_no_split(certificate) or standard is None:
             raise Unreadable(f"The data cannot be loaded: {in_flags(str(loading_error))}")
         notes.invalid.append(
             f"The data cannot be split as the certificate states: {quoted(str(loading_error))}."
@@ -169,7 +181,7 @@ def _stated_options(
     }
     typed_share = {"holdout": typed_options.pop("holdout", recipe.get("holdout"))}
     notes.invalid += _contradictions(recipe, typed_share)
-    if certificate["data"] is None:  # a certificate made in Python states no split: the auditor's holds
+    if states_no_split(certificate):  # a certificate made in Python states no split: the auditor's holds
         stated_options |= typed_options
     if stated_options["scenario"] != certificate["scenario"]:
         notes.invalid.append(
@@ -247,7 +259,7 @@ def _check_stream(notes: Verdict, certificate: Mapping[str, Any], stream: Stream
         if key in recipe and recipe[key] != names.get(key):
             differences.append(f"The names of the {noun} are not those of the data.")
     # where the certificate states no split, an option that was not typed may be the reason
-    (notes.unverified if certificate["data"] is None else notes.invalid).extend(differences)
+    (notes.unverified if states_no_split(certificate) else notes.invalid).extend(differences)
     notes.invalid += [
         f"On this stream no certificate is valid: {reason} The certificate does not declare it."
         for reason in stream.not_valid

@@ -136,8 +136,8 @@ class Certificate:
             title, colour = "Certificate, NOT VALID", notebook.ALARM
         elif len(self.bounds) == len(self.records):
             title = f"Certified: at most {percent(max(self.bounds.values()))} error on every task"
-        bold = [(row, HEADS.index("error <=")) for row in range(len(rows))]
-        table = notebook.table(rows, head, text_columns=(0, len(HEADS) - 1), bold=bold)
+        bold = [(row, head.index("error <=")) for row in range(len(rows))]
+        table = notebook.table(rows, head, text_columns=(0, len(head) - 1), bold=bold)
         return notebook.card(title, table, *paragraphs, colour=colour)
 
 
@@ -192,17 +192,14 @@ def certifying_examples(record: Mapping[str, Any]) -> int:
 def table_cells(certificate: Certificate) -> list[tuple[Any, ...]]:
     """The heading and the rows of the table."""
     claimed = {s["task"]: s for s in certificate.statements if s["family"] == "tasks"}
-    is_holdout = certificate.kind == "holdout"  # nothing is known of the examples that were learned from
+    is_holdout = certificate.kind == "holdout"  # nothing is picked
     reason = "its data was gone" if "tasks" in certificate.options.claim else "not claimed"
-    rows: list[tuple[Any, ...]] = [HEADS]
+    rows: list[tuple[Any, ...]] = [tuple(head for head in HEADS if not (is_holdout and head == "picked"))]
     names = Names.from_description(certificate.content["data"])
     for record in certificate.records:
         statement = claimed.get(record["task"])
-        numbers = [
-            certifying_examples(record),
-            None if is_holdout else record["picked"],
-            record["errors_not_picked"],
-        ]
+        picked = () if is_holdout else (record["picked"],)
+        numbers = [certifying_examples(record), *picked, record["errors_not_picked"]]
         bound = (percent(statement["value"]), statement["kind"]) if statement else ("-", reason)
         task = f"{record['task']}{names.task(record['task'])}"
         rows.append((task, *("-" if number is None else number for number in numbers), *bound))

@@ -13,14 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from cop2l.kernel import arrays, exact
+from cop2l.kernel import arrays
 from cop2l.kernel.building import model_for, stored_shapes
 from cop2l.kernel.checking import Policy, Say, check_certificates
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS, WEIGHTS, check_export
 from cop2l.kernel.form import FILES, HOLDOUT_FILES, TEXT_FILE, Content, open_regular, read_content
-from cop2l.kernel.holdout import BlindMethod, check_holdouts
+from cop2l.kernel.holdout import BlindMethod, check_holdouts, split
 from cop2l.kernel.options import Refusal, UserError, require
 from cop2l.kernel.verdict import PARTS, Verdict
 
@@ -74,27 +72,6 @@ def _copy_files(folder: Path, target: Path, names: tuple[str, ...] = (TEXT_FILE,
             with open_regular(folder / name) as file, (target / name).open("xb") as copy:
                 shutil.copyfileobj(file, copy)
     return target
-
-
-def split(certificate: Content, tasks: arrays.Samples) -> tuple[arrays.Samples, arrays.Samples, bool]:
-    """The rows that were learned from; the others, that a hold-out withheld or CoP2L set aside; and whether only some were kept.
-
-    The number of rows that the certificate states tells whether all withheld rows certify, or those that were kept.
-    """
-    recipe, records, options = certificate["data"] or {}, certificate["records"], certificate["options"]
-    is_holdout, last = options.kind == "holdout", len(certificate["records"])
-    share, kept = recipe.get("holdout" if is_holdout else "prepare"), recipe.get("kept")
-    if share is None:
-        return tasks, {}, False
-    require(type(share) is float and 0 < share < 1, "No such share can be withheld.")
-    masks = {t: exact.withheld_rows(len(y), t, share, options.seed) for t, (_, y, *_) in tasks.items() if is_holdout or t == 1}
-    withheld = {t: np.flatnonzero(mask) for t, mask in masks.items()}
-    learned = {t: np.flatnonzero(~masks[t]) if t in masks else np.arange(len(y)) for t, (_, y, *_) in tasks.items()}
-    some_kept = is_holdout and any(records[t - 1]["rows"] < len(rows) for t, rows in withheld.items() if t <= last)
-    if some_kept:
-        most = kept // (last - 1) if type(kept) is int and kept >= 0 and last > 1 else 0
-        withheld |= {t: exact.kept_rows(mask, t, most, options.seed) for t, mask in masks.items() if t < last}
-    return arrays.take_rows(tasks, learned), arrays.take_rows(tasks, withheld), some_kept
 
 
 def main(arguments: list[str] | None = None) -> int:

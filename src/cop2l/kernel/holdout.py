@@ -39,6 +39,27 @@ HARMLESS_NOTES = ("columns", "commitment", "data", "issued", "machines", "not_va
 OTHER_COLUMNS = "The stored learner sorts columns by names that the certificate does not state, so they were not checked."
 
 
+def split(certificate: Content, tasks: Samples) -> tuple[Samples, Samples, bool]:
+    """The rows that were learned from; the others, that a hold-out withheld or CoP2L set aside; and whether only some were kept.
+
+    The number of rows that the certificate states tells whether all withheld rows certify, or those that were kept.
+    """
+    recipe, records, options = certificate["data"] or {}, certificate["records"], certificate["options"]
+    is_holdout, last = options.kind == "holdout", len(certificate["records"])
+    share, kept = recipe.get("holdout" if is_holdout else "prepare"), recipe.get("kept")
+    if share is None:
+        return tasks, {}, False
+    require(type(share) is float and 0 < share < 1, "No such share can be withheld.")
+    masks = {t: exact.withheld_rows(len(y), t, share, options.seed) for t, (_, y, *_) in tasks.items() if is_holdout or t == 1}
+    withheld = {t: np.flatnonzero(mask) for t, mask in masks.items()}
+    learned = {t: np.flatnonzero(~masks[t]) if t in masks else np.arange(len(y)) for t, (_, y, *_) in tasks.items()}
+    some_kept = is_holdout and any(records[t - 1]["rows"] < len(rows) for t, rows in withheld.items() if t <= last)
+    if some_kept:
+        most = kept // (last - 1) if type(kept) is int and kept >= 0 and last > 1 else 0
+        withheld |= {t: exact.kept_rows(mask, t, most, options.seed) for t, mask in masks.items() if t < last}
+    return arrays.take_rows(tasks, learned), arrays.take_rows(tasks, withheld), some_kept
+
+
 def check_holdouts(
     folders: Sequence[Path], withheld: Samples, learned: Samples, scratch: Path, model: str | None = None, *,
     some_kept: bool = False, tests: Samples | None = None, commitment: str | None = None,
