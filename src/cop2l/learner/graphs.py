@@ -30,7 +30,9 @@ STREAMS = 8
 TABLE = 2**20
 """How many positions of mini-batches are sent to the device at once; at least those of one epoch."""
 FEWEST_ROWS = 2**10
-"""The least room for a training set; it grows to powers of two."""
+"""The least number of rows of memory for a training set; it grows to powers of two."""
+RECORDING: SeedWords = (0, "record", 0, 0)
+"""What the randomness of recordings and comparisons is drawn from."""
 FAILED: list[Any] = []
 """Graphs whose recording failed: torch's allocator may still ask them whether a stream is recording."""
 
@@ -43,7 +45,6 @@ class Graphs:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.failure: str | None = None
-        self._room = FEWEST_ROWS
         self._recorder: Recorder | None = None
         self._recordings: dict[type, Any] = {}
 
@@ -58,11 +59,12 @@ class Graphs:
         masked_classes: Tensor | None = None,
     ) -> None:  # fmt: skip
         """Some epochs in training mode, as `cop2l.kernel.training.train`."""
-        self._room = max(self._room, 1 << len(trained).bit_length())
+        before = self._recordings.get(RecordedSteps)
+        capacity = max(1 << len(trained).bit_length(), before.capacity if before else FEWEST_ROWS)
         key = [optimiser.kind, optimiser.lr, *(p.data_ptr() for p in optimiser.parameters)]
-        key += [self._room, batch, trained.x.shape[1:], trained.x.dtype, masked_classes is None]
-        recorded = self._recorded(RecordedSteps, key, [trained], masked_classes, optimiser, self._room, batch)
-        if recorded:
+        key += [capacity, batch, trained.x.shape[1:], trained.x.dtype, masked_classes is None]
+        arguments = [trained], masked_classes, optimiser, capacity, batch
+        if recorded := self._recorded(RecordedSteps, key, *arguments):
             recorded.train(optimiser, trained, weight, epochs, seed_words, masked_classes)
         else:
             train(self.model, optimiser, trained, weight, epochs, batch, seed_words, masked_classes)
@@ -85,9 +87,7 @@ class Graphs:
                 if self._recorder is None or self._recorder.device != device:
                     self._recorder = Recorder(device)
                 self._recordings[kind] = kind(key, self._recorder, self.model, parts, *arguments)
-            except (
-                Exception
-            ) as error:  # one that has nothing to do with recording is raised again by the plain function
+            except Exception as error:  # the plain function raises it again, if it is not about recording
                 self._recordings.clear()
                 self.failure = f"{type(error).__name__}: {error}"  # not the error, which keeps memory alive
         return self._recordings.get(kind)
@@ -108,9 +108,8 @@ class Recorder:
             self._memory: Any = torch.cuda.graph_pool_handle()
             new_stream: Any = torch.cuda.Stream
             self._stream, *self._streams = (new_stream(device) for _ in range(1 + STREAMS))
-            self._first = self.record(
-                torch.zeros(1, device=device).zero_
-            )  # without any graph the memory would end
+            zero = torch.zeros(1, device=device)
+            self._first = self.record(zero.zero_)  # the memory of recordings ends with the last of them
 
     def record(self, work: Callable[[], Any]) -> Callable[[], Any]:
         """Do work once, to warm up, and record it; the result replays it. On another device the result is the work itself."""
@@ -118,7 +117,7 @@ class Recorder:
             return work
         graph, was_collecting = torch.cuda.CUDAGraph(), gc.isenabled()
         self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._stream), self.drawing():
+        with torch.cuda.stream(self._stream), self.randomness(RECORDING):
             self._warm_up(work)
             gc.disable()  # freeing memory would end the recording
             torch._C._cuda_clearCublasWorkspaces()  # the graph gets its own, from the memory of recordings
@@ -157,26 +156,24 @@ class Recorder:
             raise
 
     @contextmanager
-    def drawing(self) -> Iterator[None]:
-        """Inside, the generator of recordings is the device's default one, which a failed recording would leave unusable."""
-        if not self.is_cuda:
-            yield
-            return
-        default: Any = torch.cuda.default_generators[self.device.index]
-        before = default.graphsafe_get_state()
-        default.graphsafe_set_state(self._generator)
-        try:
-            yield
-        finally:
-            default.graphsafe_set_state(before)
-
-    @contextmanager
     def randomness(self, seed_words: SeedWords) -> Iterator[None]:
-        """Inside, replays draw what plain work draws in `private_randomness`."""
+        """Inside, plain work and replays draw what `private_randomness` gives.
+
+        On a CUDA device they draw from the generator of recordings, which takes the place of the default one: a graph reads
+        it when it is replayed, and a recording that fails leaves it unusable.
+        """
         with private_randomness(self.device, *seed_words):
-            if self.is_cuda:
-                self._generator.manual_seed(derive(*seed_words))
-            yield
+            if not self.is_cuda:
+                yield
+                return
+            default: Any = torch.cuda.default_generators[self.device.index]
+            before = default.graphsafe_get_state()
+            default.graphsafe_set_state(self._generator)
+            try:
+                default.manual_seed(derive(*seed_words))
+                yield
+            finally:
+                default.graphsafe_set_state(before)
 
     def do(self, jobs: Sequence[Callable[[], None]], *, together: bool) -> None:
         """Do jobs, on a device and if they may be done together on several streams."""
@@ -198,15 +195,10 @@ class RecordedPool:
         self, key: list[Any], recorder: Recorder, model: nn.Module, parts: Sequence[Examples],
         masked_classes: Tensor | None,
     ) -> None:  # fmt: skip
-        self.key, self._recorder, self._model, self._masked_classes = (
-            key,
-            recorder,
-            model.eval(),
-            masked_classes,
-        )
-        self._parts, self._is_builtin = list(parts), is_builtin_model(model)
+        self.key, self._recorder, self._model = key, recorder, model.eval()
+        self._parts, self._masked_classes = list(parts), masked_classes
+        self._is_builtin, before = is_builtin_model(model), host_state(model)
         self._blocks: list[Tensor] = []
-        before = host_state(model)
         hook = model.register_forward_pre_hook(lambda _, inputs: self._blocks.append(inputs[0].clone()))
         try:
             expected = [score(model, part, masked_classes) for part in parts]
@@ -265,21 +257,17 @@ class RecordedSteps:
 
     def __init__(
         self, key: list[Any], recorder: Recorder, model: nn.Module, parts: Sequence[Examples],
-        masked_classes: Tensor | None, optimiser: Optimiser, room: int, batch: int,
+        masked_classes: Tensor | None, optimiser: Optimiser, capacity: int, batch: int,
     ) -> None:  # fmt: skip
         trained, self._parameter = parts[0], next(model.parameters())
-        self.key, self._recorder, self._model, self._batch = key, recorder, model, batch
+        self.key, self.capacity, self._batch = key, capacity, batch
+        self._recorder, self._model = recorder, model
         self._optimiser = Optimiser(model, optimiser.kind, optimiser.lr)
         x, y = model_input(model, trained.x[:1]), trained.y
-        self._x, self._y = x.new_zeros(room, *x.shape[1:]), y.new_zeros(room)
-        self._hidden = (
-            None if masked_classes is None else masked_classes.new_zeros(room, masked_classes.shape[1])
-        )
-        steps = max(TABLE, room) // batch + 1
-        self._rows, self._factors = (
-            y.new_zeros(steps, batch),
-            self._parameter.detach().new_zeros(steps, batch),
-        )
+        self._x, self._y = x.new_zeros(capacity, *x.shape[1:]), y.new_zeros(capacity)
+        self._hidden = None if masked_classes is None else masked_classes[:1].repeat(capacity, 1)
+        shape = max(TABLE, capacity) // batch + 1, batch
+        self._rows, self._factors = y.new_zeros(shape), self._parameter.detach().new_zeros(shape)
         self._next = y.new_zeros(1)
         self._load(trained, masked_classes)
         self._record(torch.arange(batch) % len(trained))
@@ -302,20 +290,17 @@ class RecordedSteps:
 
     def _record(self, rows: Tensor) -> None:
         """Record a step, and compare it with a plain one on these rows; in the end everything is as it was."""
-        parameter, seed_words, results = self._parameter.detach(), (0, "record", 0, 0), []
+        parameter, results = self._parameter.detach(), []
         tensors = [value.detach() for value in chain(self._model.parameters(), self._model.buffers())]
         tensors += [*self._optimiser.state, self._next]
-        self._send(
-            rows[None], parameter.new_ones(len(self._x)), parameter.new_full((1, len(rows)), 1 / len(rows))
-        )
+        self._send(rows[None], parameter.new_ones(len(self._x)), shares(len(rows), len(rows), parameter))
         before = [value.clone() for value in tensors]
         self._model.train()
         try:
-            with self._recorder.randomness(seed_words):
-                self._replay = self._recorder.record(self._take_step)
+            self._replay = self._recorder.record(self._take_step)
             for take_step in (self._replay, self._take_step):
                 put_back(tensors, before)
-                with self._recorder.randomness(seed_words), self._recorder.drawing():
+                with self._recorder.randomness(RECORDING):
                     take_step()
                     results.append((bits(tensors), host_state(self._model)))
         finally:
@@ -328,34 +313,28 @@ class RecordedSteps:
         masked_classes: Tensor | None,
     ) -> None:  # fmt: skip
         """Some epochs on these examples; the optimiser begins with its state and gets the new one."""
-        has_state, tables = (
-            optimiser.kind != "sgd",
-            mini_batches(len(trained), self._batch, epochs, seed_words),
-        )
-        weight, share = weight.to(self._parameter), shares(len(trained), self._batch, self._parameter)
+        n, given, own = len(trained), optimiser.state, self._optimiser.state
+        if optimiser.kind == "sgd":
+            given = own = []
+        tables = mini_batches(n, self._batch, epochs, seed_words)
+        weight, share = weight.to(self._parameter), shares(n, self._batch, self._parameter)
         self._load(trained, masked_classes)
-        if has_state:
-            put_back(self._optimiser.state, optimiser.state)
+        put_back(own, given)
         self._model.train()
         with self._recorder.randomness(seed_words):
             while sent := list(islice(tables, len(self._rows) // len(share))):
                 for _ in range(self._send(torch.cat(sent), weight, share)):
                     self._replay()
         self._model.eval()
-        if has_state:
-            put_back(optimiser.state, self._optimiser.state)
+        put_back(given, own)
 
     def _take_step(self) -> None:
         """Take the step of `cop2l.kernel.training.train` on the next mini-batch of the table."""
         rows, factor = (table.index_select(0, self._next).view(-1) for table in (self._rows, self._factors))
         self._next.add_(1)
-        columns = self._x.index_select(0, rows), self._y.index_select(0, rows), factor
-        step(
-            self._model,
-            self._optimiser,
-            *columns,
-            None if self._hidden is None else self._hidden.index_select(0, rows),
-        )
+        x, y = self._x.index_select(0, rows), self._y.index_select(0, rows)
+        hidden = None if self._hidden is None else self._hidden.index_select(0, rows)
+        step(self._model, self._optimiser, x, y, factor, hidden)
 
 
 def host_state(model: nn.Module) -> str:
