@@ -29,7 +29,7 @@ STREAMS = 8
 """How many blocks are scored at the same time: one block does not fill a device."""
 TABLE = 2**20
 """How many positions of mini-batches are sent to the device at once; at least those of one epoch."""
-FEWEST_ROWS = 2**10
+FEWEST_ROWS = 2**12
 """The least number of rows of memory for a training set; it grows to powers of two."""
 RECORDING: SeedWords = (0, "record", 0, 0)
 """What the randomness of recordings and comparisons is drawn from."""
@@ -45,8 +45,13 @@ class Graphs:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.failure: str | None = None
+        self._tensors = tensors_of(model)
         self._recorder: Recorder | None = None
         self._recordings: dict[type, Any] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Graphs":
+        """A copy records anew."""
+        return Graphs(memo.get(id(self.model), self.model))
 
     def score(self, parts: Sequence[Examples], masked_classes: Tensor | None = None) -> Scores:
         """The losses and the errors of each part of a pool, as `cop2l.kernel.exact.score`; the host waits once."""
@@ -72,6 +77,7 @@ class Graphs:
     def forget_pool(self) -> None:
         """Free the memory of the pool that was scored last."""
         self._recordings.pop(RecordedPool, None)
+        self._tensors = tensors_of(self.model)  # some may be other objects now
 
     def _recorded(self, kind: Any, key: list[Any], parts: Sequence[Examples], *arguments: Any) -> Any:
         """The recording with this key, a new one if need be; None if these examples are computed plainly."""
@@ -80,7 +86,7 @@ class Graphs:
         copied = copied and sum(part.x.nbytes for part in parts) <= LARGEST
         if self.failure or not has_graphs(device) or not copied:
             return None
-        key += [value.data_ptr() for value in chain(self.model.parameters(), self.model.buffers())]
+        key += [value.data_ptr() for value in self._tensors]
         if kind not in self._recordings or self._recordings[kind].key != key:
             self._recordings.pop(kind, None)  # its memory is free for the next
             try:
@@ -91,6 +97,11 @@ class Graphs:
                 self._recordings.clear()
                 self.failure = f"{type(error).__name__}: {error}"  # not the error, which keeps memory alive
         return self._recordings.get(kind)
+
+
+def tensors_of(model: nn.Module) -> list[Tensor]:
+    """The parameters and buffers of a model; listing them takes as long as some steps of training."""
+    return [*model.parameters(), *model.buffers()]
 
 
 def has_graphs(device: torch.device) -> bool:
@@ -291,7 +302,7 @@ class RecordedSteps:
     def _record(self, rows: Tensor) -> None:
         """Record a step, and compare it with a plain one on these rows; in the end everything is as it was."""
         parameter, results = self._parameter.detach(), []
-        tensors = [value.detach() for value in chain(self._model.parameters(), self._model.buffers())]
+        tensors = [value.detach() for value in tensors_of(self._model)]
         tensors += [*self._optimiser.state, self._next]
         self._send(rows[None], parameter.new_ones(len(self._x)), shares(len(rows), len(rows), parameter))
         before = [value.clone() for value in tensors]
