@@ -324,20 +324,20 @@ class RecordedSteps:
         masked_classes: Tensor | None,
     ) -> None:  # fmt: skip
         """Some epochs on these examples; the optimiser begins with its state and gets the new one."""
-        n, given, own = len(trained), optimiser.state, self._optimiser.state
+        n, state, recorded_state = len(trained), optimiser.state, self._optimiser.state
         if optimiser.kind == "sgd":
-            given = own = []
+            state = recorded_state = []
         tables = mini_batches(n, self._batch, epochs, seed_words)
         weight, share = weight.to(self._parameter), shares(n, self._batch, self._parameter)
         self._load(trained, masked_classes)
-        put_back(own, given)
+        put_back(recorded_state, state)
         self._model.train()
         with self._recorder.randomness(seed_words):
             while sent := list(islice(tables, len(self._rows) // len(share))):
                 for _ in range(self._send(torch.cat(sent), weight, share)):
                     self._replay()
         self._model.eval()
-        put_back(given, own)
+        put_back(state, recorded_state)
 
     def _take_step(self) -> None:
         """Take the step of `cop2l.kernel.training.train` on the next mini-batch of the table."""
