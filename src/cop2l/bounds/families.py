@@ -30,10 +30,10 @@ def pooled_certificate(counts: Sequence[tuple[int, int]], log_delta: float) -> B
       sum_t n_t risk_t(theta_T) / N <= U(X),   N = sum_t n_t,   X = the number of errors on all N examples,
       U(x) = bin^-1(x, N, min(delta, 1/4)) for x <= N - 2,   U(x) = 1 for x >= N - 1.
 
-    counts: for every task (n_t, errors): the size of its sample and the errors of theta_T on it. The sample was withheld, or
-    nothing of it was picked. log_delta: ln delta. The N indicators of errors are independent but not identically
-    distributed. By Hoeffding (1956, theorem 4) P[X <= x] is at most the binomial tail if x <= E[X] - 1; by Greenberg and
-    Mohri (2014) this holds for every x that violates the bound. Theorem `average` of docs/theory.md; not in the paper.
+    counts: for every task (n_t, errors): the size of its withheld sample and the errors of theta_T on it. log_delta: ln delta.
+    The N indicators of errors are independent but not identically distributed. By Hoeffding (1956, theorem 4) P[X <= x] is at
+    most the binomial tail if x <= E[X] - 1; by Greenberg and Mohri (2014) this holds for every x that violates the bound.
+    Theorem `average` of docs/theory.md; not in the paper.
 
     >>> round(float(pooled_certificate([(500, 100)] * 20, log_delta=math.log(0.05))), 4)
     0.2067
