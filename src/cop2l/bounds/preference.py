@@ -123,7 +123,7 @@ def buffer_certificate(
       risk_t(theta_T) <= eps( |c n R|, |R|, (delta/T) w(K) ),   eps = `preference_epsilon`, w(K) = `log_weight`.
 
     R holds the examples of task t with mark u < m'/(T n), picked or not. That threshold is fixed in advance and at most the
-    threshold of the buffer (docs/theory.md, sections 2 and 5). c = G u M, as in `preference_certificate`. n_selected: |R|.
+    threshold of the buffer (docs/theory.md, theorem `buffer`). c = G u M, as in `preference_certificate`. n_selected: |R|.
     compressed: |c n R|. iterations, tasks, log_delta, grid: as in `preference_certificate`. Not in the paper.
 
     >>> round(float(buffer_certificate(400, 30, 75, tasks=5, log_delta=math.log(0.05))), 7)
