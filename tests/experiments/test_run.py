@@ -292,7 +292,7 @@ def test_the_process_is_left_as_it_was(tmp_path):
 @pytest.mark.parametrize(
     ("pairs", "sentence"),
     [
-        (("device=gpu",), "There is no device 'gpu'"),
+        (("device=mps",), "does not run on the device 'mps'"),
         (("device=cuda:99",), "This machine has no device 'cuda:99'"),
         (("data.m=3",), "m"),
     ],

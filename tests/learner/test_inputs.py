@@ -265,3 +265,45 @@ def test_hugging_face_parts_streams_and_ragged_rows_are_refused():
     ]:
         with pytest.raises(UserError, match=message):
             learner.learn(data)
+
+
+class Returns(torch.nn.Linear):
+    """A model that returns something else than rows of logits."""
+
+    def __init__(self, change):
+        super().__init__(4, 2)
+        self.change = change
+
+    def forward(self, x):
+        return self.change(super().forward(x))
+
+
+WRONG_MODELS = {
+    "a value of type tuple": lambda: Returns(lambda logits: (logits, None)),
+    "a value of type dict": lambda: Returns(lambda logits: {"logits": logits}),
+    "a value of shape": lambda: Returns(lambda logits: logits[:, 0]),
+    "A lazy layer of the model has no weights yet": lambda: torch.nn.LazyLinear(2),
+    "The model is on meta, where cop2l cannot learn": lambda: torch.nn.Linear(4, 2, device="meta"),
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG_MODELS)
+def test_models_that_cannot_learn_are_refused_in_a_sentence(sentence):
+    x, y = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32), np.arange(40) % 2
+    with pytest.raises(UserError, match=sentence):
+        CoP2L(WRONG_MODELS[sentence](), preset="picking", memory=10).learn(x, y)
+    if "value" in sentence:
+        with pytest.raises(UserError, match=sentence):
+            method("replay")(WRONG_MODELS[sentence]()).learn(x, y)
+
+
+@pytest.mark.parametrize("classes", [[0], [0, 5], [-1, 0, 1]])
+def test_labels_beyond_the_heads_are_refused_in_a_sentence(classes):
+    x, y = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32), np.arange(40) % 2
+    model = build("multi-head", inputs=(4,), classes=2)
+    for learner in (
+        CoP2L(model, scenario="task-incremental"),
+        method("replay")(model, scenario="task-incremental"),
+    ):
+        with pytest.raises(UserError, match="classes"):
+            learner.learn(x, y, classes=classes)

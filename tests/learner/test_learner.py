@@ -25,7 +25,7 @@ SMALL = {
     "omega": 4.0, "stop": "none", "grid": False,
 }  # fmt: skip
 WITNESS = {**SMALL, "buffer": "count-only", "prior": 0.3, "prior_memory": 0.5, "prior_epochs": 2}
-UNIFORM = {**SMALL, "buffer": "uniform"}
+UNIFORM = {**SMALL, "buffer": "uniform", "optimiser": "adam", "lr": 0.01}
 
 
 def a_case(scenario="class-incremental", sizes=(40, 35, 30)):

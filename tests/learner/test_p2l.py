@@ -1,6 +1,7 @@
-"""mP2L against a transcription, the buffers against their definitions, and the counts against a count by hand."""
+"""mP2L against Algorithm 2 in numpy, the buffers against their definitions, and the counts against a count by hand."""
 
 import math
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -252,6 +253,14 @@ def test_weights_are_those_of_the_buffer_and_errors_those_of_the_sample(joined):
     assert weighted.tolist() == [1, -math.inf, -math.inf, 3, 3, 6, 1.5]
     assert count == 2
     assert sizes == ([7] if joined else [4, 3])
+
+
+def test_a_loss_that_equals_gamma_is_picked():
+    case = case_of("domain-incremental", [30], stop="none", max_iterations=1, **SMALL)
+    largest = float(score(model_of("linear", 2), case.sample(1))[0].max())
+    for gamma, stopped in ((largest, 1), (math.nextafter(largest, 9), 0)):
+        case.options = replace(case.options, gamma=gamma)
+        assert compress(model_of("linear", 2), case).sets[0].stopped == stopped
 
 
 def test_a_loss_that_is_not_a_number_is_refused():

@@ -1,5 +1,6 @@
 """The stream, the model and the method of a configuration."""
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -186,10 +187,9 @@ def resolved_config(config: Config, stream: Stream, learner: Method) -> dict[str
 
 def device(config: Config) -> torch.device:
     """The device of a configuration, if this machine has it."""
-    try:
-        torch_device = torch.device(config.device)
-    except RuntimeError as error:
-        raise UserError(f"There is no device {config.device!r}; choose cpu or cuda.") from error
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", config.device):
+        raise UserError(f"cop2l does not run on the device {config.device!r}; choose cpu or cuda.")
+    torch_device = torch.device(config.device)
     if torch_device.type == "cuda" and (torch_device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"This machine has no device {config.device!r}; choose device=cpu.")
     return torch_device

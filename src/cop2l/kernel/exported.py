@@ -54,10 +54,11 @@ def check_export(
         content = EXPORT_CONTENT(raw, EXPORT)
         require(checksum == form.content_digest(raw), f"{EXPORT} was changed: its checksum does not fit.")
         _check_files(verdict, folder, content, certificate)
-        names = {EXPORT, WEIGHTS, PROGRAMS[content["program"]["format"]], CERTIFICATE, form.TEXT_FILE, *certificate["files"]}
+        expected = {EXPORT, WEIGHTS, PROGRAMS[content["program"]["format"]], CERTIFICATE}
+        expected |= {f"{CERTIFICATE}/{name}" for name in (form.TEXT_FILE, *certificate["files"])}
         paths = (*original.iterdir(), *(original / CERTIFICATE).iterdir())
-        if number := sum(path.name not in names for path in paths):
-            verdict.unverified.append(f"The exported folder holds {number} files that nobody speaks of.")
+        if unexpected := sorted({path.relative_to(original).as_posix() for path in paths} - expected):
+            verdict.unverified.append(f"The exported folder holds unexpected files: {quoted(unexpected)}.")
         if certificate["options"].kind == "holdout":
             _check_predictions(certificate, samples, method)
         complete = verdict.status == "valid" and len(samples) >= len(certificate["records"])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from cop2l.errors import UserError
 from cop2l.kernel.exact import tensor
@@ -42,6 +43,12 @@ def check_model(model: Any) -> None:
     """Refuse a model that cannot be trained, stored or repeated bit for bit."""
     if not isinstance(model, nn.Module):
         raise UserError(f"The model must be a torch module, such as models.build(...), not {model!r:.60}.")
+    if any(is_lazy(value) for value in [*model.parameters(), *model.buffers()]):
+        raise UserError(
+            "A lazy layer of the model has no weights yet: call the model once on an example, then make the learner."
+        )
+    if devices := {p.device.type for p in model.parameters()} - {"cpu", "cuda"}:
+        raise UserError(f"The model is on {min(devices)}, where cop2l cannot learn; move it to cpu or cuda.")
     if not trained_names(model):
         raise UserError("The model has no parameters to learn.")
     for name, value in model.state_dict().items():
@@ -124,9 +131,19 @@ def _outputs(model: nn.Module, x: Any, earlier: Any) -> int:
         raise UserError(
             f"The inputs have the shape {shape}; earlier tasks had {example_form(earlier)[0]}: give all tasks one shape."
         )
-    if logits.dim() != 2:
-        raise UserError("The model must return one row of logits per example.")
-    return int(logits.shape[1])
+    return int(checked_logits(logits).shape[1])
+
+
+def checked_logits(logits: Any) -> Tensor:
+    """What a model returns; refused if it is anything but one row of logits per example."""
+    if not isinstance(logits, Tensor) or logits.dim() != 2:
+        form = (
+            f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"type {type(logits).__name__}"
+        )
+        raise UserError(
+            f"The model must return a tensor, one row of logits per example, not a value of {form}."
+        )
+    return logits
 
 
 def _head(classes: Sequence[int] | None, width: int, scenario: str, y: Tensor) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from cop2l.files import read_tensors, write_tensors
 from cop2l.kernel.exact import head_masks
 from cop2l.learner.inputs import by_name, check_finite, features, labelled, labels, wrong_shape
 from cop2l.learner.state import recorded_training
+from cop2l.learner.validation import checked_logits
 from cop2l.methods.buffer import Buffer, cycle
 from cop2l.methods.sgd import SGD
 from cop2l.models import rebuild
@@ -281,7 +282,7 @@ class Learner(ABC):
 
     def logits(self, x: Any) -> Tensor:
         """The model's outputs in eval mode."""
-        return self.evaluate(self.model, x)
+        return self.evaluate(lambda rows: checked_logits(self.model(rows)), x)
 
     def evaluate(self, function: Callable[[Tensor], Tensor], x: Any) -> Tensor:
         """A function of the inputs, block by block, with the model in eval mode and without gradients."""
