@@ -194,6 +194,9 @@ class CoP2L:
         reasons = [reason for _, reason in findings] + [*advice.one_class(task, head, labels, self.scenario)]
         copies = () if counting.declared_draws(state.data, state.repeats) else copy_warnings(task, hashes)
         advice.warn_user([*reasons, *copies])
+        if engine.ranks is not None:
+            engine.ranks.check_agreement(self, data_hash, head)
+            progress = progress if engine.ranks.is_first else False
         with (
             all_or_nothing(self),
             progress_display(progress) as engine.progress,
