@@ -146,28 +146,25 @@ def test_what_cannot_be_shared_is_refused(tmp_path, monkeypatch, capsys):
 
 # ---- a learner, in processes of this test
 
-
-def test_ranks_score_blocks_of_about_the_same_number():
-    parts = [sample(torch.zeros(n, 600), torch.zeros(n), 1, 0) for n in (1400, 300)]
-    shares = [Ranks.shares(SimpleNamespace(rank=rank, size=3), parts) for rank in range(3)]
-    blocks = [
-        [len(range(len(part))[share]) / 256 for part, share in zip(parts, one, strict=True)] for one in shares
-    ]
-    assert np.ceil(blocks).tolist() == [[2, 0], [3, 0], [1, 2]]
-
-
 BLOCK = 16
 """Rows of a block: so few that small tasks have several blocks for each rank."""
 ROWS = (20, 150, 90, 20)
 """Of the first task three ranks score two blocks; in the last one they share the buffer, which has several tasks."""
 CASES = {
     "class-incremental": {"preset": "paper"},
-    "task-incremental": {"preset": "picking", "claim": ("tasks", "forgetting")},
+    "task-incremental": {"claim": ("tasks", "forgetting")},
     "domain-incremental": {"preset": "paper", "optimiser": "adam", "omega": 1.0},
-    "float64": {"preset": "picking", "buffer": "uniform", "kind": "kl-tight"},
-    "a memory map": {"preset": "picking"},
-    "training diverges": {"preset": "picking", "lr": 1e12, "omega": 1e6},
+    "float64": {"dtype": torch.float64},
+    "a memory map": {},
+    "training diverges": {"lr": 1e12, "omega": 1e6},
 }
+CHANGES = {
+    "options": {"lr": 0.2},
+    "parameters": {"seed": 1},
+    "data": {},
+    "classes": {"heads": {1: (0, 1, 2)}},
+}
+DIFFERENT = "Rank 1 and rank 0 do not have the same {}; give the same to every rank."
 
 
 def in_ranks(function, size, store):
@@ -186,47 +183,46 @@ def on_rank(function, size, store, rank):
         dist.destroy_process_group()
 
 
-def clouds(scenario="class-incremental"):
+def clouds(tasks, scenario="class-incremental"):
     """Tasks of few different inputs, so that losses tie across the blocks."""
     draw, data = np.random.default_rng(0), {}
-    for t, n in enumerate(ROWS):
+    for t, n in enumerate(ROWS[:tasks], 1):
         x = draw.integers(0, 3, (n, 6)).astype(np.float32) - 1
-        right = x @ draw.normal(size=6) + draw.normal(size=n) > 0
-        data[t + 1] = (x, right + 2 * t * (scenario != "domain-incremental"))
+        above = x @ draw.normal(size=6) + draw.normal(size=n) > 0
+        data[t] = (x, above + 2 * (t - 1) * (scenario != "domain-incremental"))
     return data
 
 
-def learner(ranks, scenario="class-incremental", seed=0, dtype=torch.float32, **options):
+def learned(ranks, data, scenario="class-incremental", seed=0, dtype=torch.float32, heads=None, **options):
+    """The trace of every task, and in the end the certificate, or the sentence of an error."""
     model = build("mlp", inputs=(6,), classes=8, seed=seed, hidden=9).to(dtype)
     small = {"k": 4, "epochs": 2, "lr": 0.1, "batch": 8, "memory": 60, "max_iterations": 6, "repeats": True}
-    made = CoP2L(model, scenario=scenario, **{"preset": "picking", **small, **options})
-    made.engine.ranks = ranks
-    return made
-
-
-def learned(ranks, name, folder):
-    """What a case comes to: after each task the trace, at the end the certificate; or the refusal."""
-    scenario = name if name.endswith("incremental") else "class-incremental"
-    dtype = torch.float64 if name == "float64" else torch.float32
-    data, results = clouds(scenario), []
-    learns = learner(ranks, scenario, dtype=dtype, **CASES[name])
-    for t, (x, y) in data.items():
-        if name == "a memory map":
-            x = np.load(folder / f"{t}.npy", mmap_mode="r")
-        try:
-            learns.learn(x, y, classes=sorted({*y.tolist()}))
-        except UserError as error:
-            return [*results, str(error)]
-        results.append(learns.engine.trace)
-    return [*results, learns.certify(data).content]
+    learner, results = CoP2L(model, scenario=scenario, **{"preset": "picking", **small, **options}), []
+    learner.engine.ranks = ranks
+    try:
+        for t, (x, y) in data.items():
+            learner.learn(x, y, classes=(heads or {}).get(t, sorted({*y.tolist()})))
+            results.append(learner.engine.trace)
+        return [*results, learner.certify(data)]
+    except UserError as error:
+        return [*results, str(error)]
 
 
 def compare(folder, ranks):
-    return {name: (repr(learned(None, name, folder)), repr(learned(ranks, name, folder))) for name in CASES}
+    """For every case what comes of it in one process and with ranks."""
+    results = {}
+    for name, options in CASES.items():
+        scenario = name if name.endswith("incremental") else "class-incremental"
+        data = clouds(4, scenario)
+        if name == "a memory map":
+            data = {t: (np.load(folder / f"{t}.npy", mmap_mode="r"), y) for t, (_, y) in data.items()}
+        traces = [learned(joined, data, scenario, **options) for joined in (None, ranks)]
+        results[name] = [repr([*trace, getattr(end, "content", end)]) for *trace, end in traces]
+    return results
 
 
 def test_learners_of_ranks_have_the_bits_of_one(tmp_path):
-    for t, (x, _) in clouds().items():
+    for t, (x, _) in clouds(4).items():
         np.save(tmp_path / f"{t}.npy", x)
     for results in in_ranks(partial(compare, tmp_path), 3, tmp_path / "group"):
         for name, (alone, shared) in results.items():
@@ -234,58 +230,50 @@ def test_learners_of_ranks_have_the_bits_of_one(tmp_path):
             assert ("diverged" in alone) == (name == "training diverges")
 
 
-CHANGES = {"options": {"lr": 0.2}, "parameters": {"seed": 1}, "data": {}, "classes": {}}
-
-
 def differ(ranks):
-    """What a learner says if rank 1 does something else."""
+    """The errors if rank 1 does something else."""
     sentences = []
     for name, options in CHANGES.items():
-        (x, y), changed = clouds()[1], ranks.rank == 1
-        x[7, 0] += changed and name == "data"
-        learns = learner(ranks, **options if changed else {})
-        try:
-            learns.learn(x, y, classes=(0, 1, 2) if changed and name == "classes" else (0, 1))
-        except UserError as error:
-            sentences.append(str(error))
+        data, is_other = clouds(1), ranks.rank == 1
+        data[1][0][7, 0] += is_other and name == "data"
+        sentences += learned(ranks, data, **options if is_other else {})
     return sentences
 
 
-DIFFERENT = "Rank 1 and rank 0 do not have the same {}; give the same to every rank."
-
-
 def test_a_rank_that_differs_is_named(tmp_path):
-    for sentences in in_ranks(differ, 2, tmp_path / "group"):
-        assert sentences == [DIFFERENT.format(name) for name in CHANGES]
+    expected = [DIFFERENT.format(name) for name in CHANGES]
+    assert in_ranks(differ, 2, tmp_path / "group") == [expected, expected]
 
 
-def spoiled(fault, folder, ranks):
-    """Learn two tasks, where rank 1 scores its own rows wrongly, or alone gets wrong scores of all rows."""
-    data, learns, score = {t: clouds()[t] for t in (1, 2)}, learner(ranks, stop="none"), ranks.score
+def learn_spoiled(rows, folder, ranks):
+    """Learn two tasks while rank 1 scores its own rows wrongly, or gets wrong scores of all rows."""
+    score = ranks.score
 
     def spoil(scores):
         wrong = [(losses.flip(0), errors) for losses, errors in scores]
         return wrong if ranks.rank == 1 else scores
 
-    if fault == "its own rows":
+    if rows == "own":
         ranks.score = lambda own, parts: score(lambda rows: spoil(own(rows)), parts)
     else:
         ranks.score = lambda own, parts: spoil(score(own, parts))
-    try:
-        for x, y in data.values():
-            learns.learn(x, y)
-    except UserError as error:
-        return str(error)
-    if ranks.is_first:
-        learns.certify(data).save(folder / "certificate")
-    return ""
+    end = learned(ranks, clouds(2), stop="none")[-1]
+    return end if isinstance(end, str) else end.save(folder / f"{ranks.rank}")
 
 
 def test_a_fault_in_the_gathered_scores_is_caught(tmp_path, monkeypatch):
-    sentences = in_ranks(partial(spoiled, "all rows", tmp_path), 2, tmp_path / "first")
+    sentences = in_ranks(partial(learn_spoiled, "all", tmp_path), 2, tmp_path / "first group")
     assert sentences == [DIFFERENT.format("parameters")] * 2
-    assert in_ranks(partial(spoiled, "its own rows", tmp_path), 2, tmp_path / "second") == ["", ""]
+    assert in_ranks(partial(learn_spoiled, "own", tmp_path), 2, tmp_path / "second group") == [None] * 2
     monkeypatch.setattr(exact, "LARGE_BLOCK", BLOCK)
-    verdict = verify(tmp_path / "certificate", {t: clouds()[t] for t in (1, 2)}, repeats_are_draws=True)
-    assert verdict.status == "invalid"
-    assert "Learning again gives another" in str(verdict)
+    for rank in ("0", "1"):
+        verdict = verify(tmp_path / rank, clouds(2), repeats_are_draws=True)
+        assert verdict.status == "invalid"
+        assert "Learning again gives another" in str(verdict)
+
+
+def test_ranks_score_about_the_same_number_of_blocks():
+    parts = [sample(torch.zeros(n, 600), torch.zeros(n), 1, 0) for n in (1400, 300)]
+    shares = [Ranks.shares(SimpleNamespace(rank=rank, size=3), parts) for rank in range(3)]
+    rows = [[len(range(1400)[S]), len(range(300)[B])] for S, B in shares]
+    assert rows == [[512, 0], [768, 0], [120, 300]]
