@@ -36,8 +36,8 @@ LONG = pytest.mark.long
 # ---- a run, started by torchrun
 
 SMALL = (
-    *("data.n=5000", "data.n_test=100", "tasks=2", "architecture.hidden=16", "memory=2500", "epochs=2"),
-    *("lr=0.3", "k=16", "max_iterations=9", "anytime=true", "claim=tasks,forgetting"),
+    *("method=cop2l", "data.n=5000", "data.n_test=100", "tasks=2", "architecture.hidden=16", "memory=2500"),
+    *("epochs=2", "lr=0.3", "k=16", "max_iterations=9", "anytime=true", "claim=tasks,forgetting"),
 )
 """Three blocks of examples and two of the buffer."""
 SPLIT = ("--data", "synthetic", "--tasks", "2", "--option", "n=5000", "--option", "n_test=100")
