@@ -38,7 +38,6 @@ RESULTS := benchmarks/results
 
 bench: $(VENV)/dev.stamp  ## the benchmarks that need no GPU, ratios measured side by side; writes benchmarks/results and reproduction/performance.md
 	for file in bounds replay_step; do $(BIN)/python benchmarks/$$file.py; done
-	$(BIN)/python benchmarks/ranks.py clouds
 	$(BIN)/python benchmarks/cop2l_cost.py --rounds 3 --json $(RESULTS)/cost.json
 	$(BIN)/python benchmarks/one_example.py --json $(RESULTS)/one-example.json
 	$(BIN)/python benchmarks/many_tasks.py --iterations 4 --json $(RESULTS)/many-tasks.json

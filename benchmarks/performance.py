@@ -1,7 +1,6 @@
 """python -m benchmarks.performance: writes reproduction/performance.md from the results in `benchmarks/results`.
 
-The text is in performance.md; every number comes from a result. `make bench` measures the CPU results again; the others were
-recorded once, and say so.
+The text is in performance.md; every number comes from a result. `make bench` measures the CPU results again.
 """
 
 import json
@@ -23,16 +22,6 @@ def results() -> dict[str, Any]:
     }
 
 
-def table(columns: list[str], rows: list[list[Any]]) -> str:
-    """A pipe table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("|" + "|".join(_cell(cell) for cell in line) + "|" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    return "---" if value == "---" else f" {value} " if value != "" else " "
-
-
 def where(result: dict[str, Any]) -> str:
     """The command of a result, and where and when it was measured."""
     machine, versions = result["machine"], result["versions"]
@@ -40,8 +29,6 @@ def where(result: dict[str, Any]) -> str:
     if machine.get("threads"):
         parts.append(f"{machine['threads']} thread" + "s" * (machine["threads"] > 1))
     parts.append(f"torch {versions['torch']}" + (f" (CUDA {versions['cuda']})" if "cuda" in versions else ""))
-    if "recorded" in result:
-        return f"`{result['command']}`; {', '.join(parts)}. *Recorded:* {result['recorded']}"
     rates = ", ".join(f"{rate:g} {unit}" for unit, rate in result["ceilings"].items())
     return f"`{result['command']}`; {', '.join(parts)}, {result['when']}; ceilings in the same run: {rates}."
 
@@ -71,7 +58,7 @@ def document(measurements: dict[str, Any]) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.globals |= {"table": table, "where": where, "floor": floor, "median": statistics.median}
+    environment.globals |= {"where": where, "floor": floor, "median": statistics.median}
     environment.filters |= {"number": number}
     return environment.get_template("performance.md").render(measurements)
 

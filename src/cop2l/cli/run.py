@@ -48,10 +48,13 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the experiment."""
+    """Run the experiment, alone or as one of the ranks that torchrun started."""
+    from cop2l.experiments.ranks import join_ranks
+
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        return run_and_print(arguments)
+        with join_ranks() as ranks:
+            return run_and_print(arguments, ranks)
     except KeyboardInterrupt:
         print(
             "Stopped; run the same command again to continue after the last finished task.", file=sys.stderr
@@ -59,11 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
         return 130
 
 
-def run_and_print(arguments: argparse.Namespace) -> int:
-    """Run the experiment and print its results."""
+def run_and_print(arguments: argparse.Namespace, ranks: Any) -> int:
+    """Run the experiment and print its results; on ranks other than the first, follow it."""
     from cop2l.certificates import commitment
     from cop2l.console import RunView, Watcher
     from cop2l.experiments import grid
+    from cop2l.experiments.ranks import check, follow
     from cop2l.experiments.records import SUMMARY
     from cop2l.experiments.run import run as experiment
     from cop2l.methods import REMARKS
@@ -73,10 +77,15 @@ def run_and_print(arguments: argparse.Namespace) -> int:
     config = grid.single_run(grid.read_configuration(arguments.config), changes)
     committed = commitment.read_commitment(arguments.commitment) if arguments.commitment else None
     folder = Path(arguments.out or Path("runs") / config.hash)
+    if ranks is not None:
+        check(config)
+        if not ranks.is_first:
+            follow(config, folder, ranks, committed)
+            return 0
     watchers: list[Watcher] = [RunView(sys.stderr if arguments.json else None)]
     watchers += loggers(arguments, folder)
     finished = (folder / SUMMARY).is_file()
-    summary = experiment(config, folder, watchers, committed)
+    summary = experiment(config, folder, watchers, committed, ranks)
     if finished:
         print("This run is already finished; nothing was learned again.", file=sys.stderr)
     if arguments.json:

@@ -20,6 +20,7 @@ from cop2l.experiments.learners import (
     run_commitment,
 )
 from cop2l.experiments.records import Record, as_json
+from cop2l.learner.ranks import Ranks
 from cop2l.learner.state import threads
 from cop2l.streams.task import Stream
 
@@ -29,18 +30,20 @@ def run(
     folder: str | Path,
     watchers: Sequence[Watcher] = (),
     commitment: dict[str, Any] | None = None,
+    ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Learn every task; after each, evaluate on all tasks so far, certify what is due, and store. Returns the summary.
 
     A run that was stopped continues after its last finished task; a finished run is not run again. A run that differs from
-    a `commitment` made before is refused; its certificates name the hash of the commitment.
+    a `commitment` made before is refused; its certificates name the hash of the commitment. If ranks share
+    the run, this is rank 0; the others `follow` (experiments/ranks.py).
     """
     digest = None if commitment is None else commitment_hash(commitment)
     with RunDirectory(folder) as directory, threads(config.threads), Watchers(watchers) as watch:
         directory.check(config, digest)
         if (finished := directory.summary()) is not None:
             return finished
-        stream, learner, records = prepare(config, directory, commitment, watch.note)
+        stream, learner, records = prepare(config, directory, commitment, watch.note, ranks)
         watch.start(config, stream, [as_json(record) for record in records])
         for task in stream[learner.tasks_seen :]:
             meter = measure.Meter(config)
@@ -64,6 +67,7 @@ def prepare(
     directory: RunDirectory,
     commitment: dict[str, Any] | None = None,
     say: Callable[[str], None] = lambda _: None,
+    ranks: Ranks | None = None,
 ) -> tuple[Stream, Any, list[Record]]:
     """The stream, the learner after its last finished task, and the records so far; config.json is written."""
     stream = load_stream(config)
@@ -83,4 +87,7 @@ def prepare(
         model=learner.model.description,
     )
     directory.begin(settings, place, space)
+    if ranks is not None:
+        learner.engine.ranks = ranks
+        ranks.broadcast(learner.tasks_seen)
     return stream, learner, records

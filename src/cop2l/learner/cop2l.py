@@ -192,6 +192,9 @@ class CoP2L:
         elif not self.tasks_seen and not state.commitment and has_other_weights(self.model):
             warnings.append(advice.OTHER_WEIGHTS)
         advice.warn_user([*reasons, *warnings])
+        if engine.ranks is not None:
+            engine.ranks.check_agreement(self, data_hash, head)
+            progress = progress if engine.ranks.is_first else False
         with (
             all_or_nothing(self.model, (engine, ENGINE_STATE), (self, ("state",))),
             recorded_training(self.model),

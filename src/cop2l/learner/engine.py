@@ -12,6 +12,7 @@ from cop2l.kernel.exact import Examples
 from cop2l.kernel.learning import Outcome, ReferenceLearner
 from cop2l.kernel.training import Optimiser
 from cop2l.learner.graphs import Graphs
+from cop2l.learner.ranks import Ranks
 
 
 @dataclass
@@ -21,6 +22,8 @@ class Engine(ReferenceLearner):
     progress: Progress | None = None
     trace: list[dict[str, Any]] = field(default_factory=list)
     """One event for each iteration of the newest task."""
+    ranks: Ranks | None = None
+    """The processes that score together, if there are several."""
     _graphs: Graphs | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -39,6 +42,8 @@ class Engine(ReferenceLearner):
 
     def score(self, parts: Sequence[Examples]) -> list[tuple[Tensor, np.ndarray]]:
         """The losses and the errors of each part of a pool."""
+        if self.ranks is not None:
+            return self.ranks.score(super().score, parts)
         return self.graphs.score(parts, self.masked_classes)
 
     def update(self, optimiser: Optimiser, trained: Examples, weight: Tensor, j: int) -> None:
