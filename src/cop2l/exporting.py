@@ -160,8 +160,8 @@ def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
         if t > len(sizes) or len(mask) == sizes[t - 1] or not (is_holdout or t == 1):
             continue
         rows = np.flatnonzero(mask == is_holdout)
-        if is_holdout and sizes[t - 1] < len(rows):  # those that were kept
-            rows = kept_rows(mask, t, recipe["kept"] // (len(sizes) - 1), options.seed)
+        if recipe.get("kept") and t < len(sizes):
+            rows = kept_rows(mask, t, recipe["keep_withheld"] // (len(sizes) - 1), options.seed)
         samples[t] = tuple(column[rows] for column in columns)
     for record in certificate["records"]:
         x, y, *groups = (*samples.get(record["task"], (None, None)), None)

@@ -23,6 +23,7 @@ NOT_SPLIT = (
     "download",
     "holdout",
     "prepare",
+    "keep_withheld",
     "kept",
     "task_names",
     "class_names",

@@ -111,7 +111,7 @@ def _split_data(
     samples = _tasks_and_tests(stream, len(certificate["records"]))
     if states_no_split(certificate):
         try:
-            learned, withheld, _ = kernel_split(dict(certificate), samples.tasks)
+            learned, withheld = kernel_split(dict(certificate), samples.tasks)
             certifying = withheld if certificate["options"].kind == "holdout" else learned
             check_samples(Verdict(), certificate, certifying, torch.empty(0))
         except Refusal:

@@ -24,6 +24,10 @@ FROM_MEMORY = (
     "Bounds of the kind buffer are counted only on the old examples still in memory, and are larger; "
     "'cop2l plan' says what more memory, or the data, would give."
 )
+FROM_KEPT = (
+    "Past tasks are certified by the withheld rows that were kept: among them copies of learned rows count as errors if their"
+    " inputs are equal; near-copies were not looked for."
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -214,4 +218,6 @@ def notes(certificate: Certificate) -> list[str]:
     lines += [all_hold(options.delta, when)] * (not certificate.not_valid)
     if any(statement["kind"] == "buffer" for statement in certificate.statements):
         lines.append(FROM_MEMORY)
+    if (certificate.content["data"] or {}).get("kept"):
+        lines.append(FROM_KEPT)
     return [*map(Names.from_description(certificate.content["data"]).with_names, lines)]

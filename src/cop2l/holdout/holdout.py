@@ -338,9 +338,12 @@ class Holdout:
         claimed = void_statements(
             all_statements(self.options, records), state.void_tasks, means=state.void_means
         )
+        identity = self._identity()
+        if T > 1 and not data:
+            identity["data"]["kept"] = True
         content = content_of(
-            self.options, claimed, records, **self._identity(), machine=machine(self.model),
-            not_valid=list(state.not_valid), commitment=state.commitment,
+            self.options, claimed, records, **identity, machine=machine(self.model), not_valid=list(state.not_valid),
+            commitment=state.commitment,
         )  # fmt: skip
         state.issued, state.certificate = (
             issued,
@@ -424,7 +427,7 @@ class Holdout:
     def _identity(self) -> dict[str, Any]:
         """What a certificate and a commitment say of the method, its model and the division of the data."""
         learner, state = self.learner, self.state
-        share = {"holdout": self.holdout, "kept": self.keep_withheld}
+        share = {"holdout": self.holdout, "keep_withheld": self.keep_withheld}
         return {
             "method": name_of(type(learner)),
             "settings": {"memory": learner.memory, **asdict(learner.options)},

@@ -35,12 +35,11 @@ def decide(
     try:
         last = read_content(folders[-1])
         holdout = last["options"].kind == "holdout"
-        given = ({}, tasks, False) if holdout else (tasks, {}, False)
-        learned, withheld, some_kept = split(last, tasks) if index["whole"] else given
+        learned, withheld = split(last, tasks) if index["whole"] else ({}, tasks) if holdout else (tasks, {})
         settings: dict[str, Any] = {"commitment": commitment, "policy": policy, "say": say}
         require(index["certificate"] == last["digest"], "The data was loaded for another certificate than this one.")
         if holdout:
-            verdict = check_holdouts(folders, withheld, learned, blind, model, some_kept=some_kept, tests=tests, **settings)
+            verdict = check_holdouts(folders, withheld, learned, blind, model, tests=tests, **settings)
         else:
             module = model_for(last, model, folders[-1] / "theta_0.safetensors")
             verdict = check_certificates(folders, learned, module, prepared=withheld, tests=tests, **settings)

@@ -163,10 +163,11 @@ def state_bounds(verdict: Verdict, content: Content, statements: Sequence[Conten
 
 def commitment_of(certificate: Mapping[str, Any]) -> Content:
     """The commitment that a certificate fulfils: its fields that may not be chosen after looking at the data."""
-    fields = ("method", "settings", "scenario", "classes", "model", "data", "threads")
+    fields = ("method", "settings", "scenario", "classes", "model", "threads")
     bits = certificate["machine"].partition(",")[0].removeprefix("bits ")
     return {
         "format": "cop2l-commitment", "version": 3, **{name: certificate[name] for name in fields},
+        "data": None if certificate["data"] is None else {k: v for k, v in certificate["data"].items() if k != "kept"},
         "options": certificate["options"].as_dict(), "theta_0": certificate.get("theta_0"),
         "precision": certificate["machine"].rpartition(", ")[2],
         "bits": int(bits) if bits.isdecimal() and len(bits) < 6 else None,

@@ -39,36 +39,32 @@ HARMLESS_NOTES = ("columns", "commitment", "data", "issued", "machines", "not_va
 OTHER_COLUMNS = "The stored learner sorts columns by names that the certificate does not state, so they were not checked."
 
 
-def split(certificate: Content, tasks: Samples) -> tuple[Samples, Samples, bool]:
-    """The rows that were learned from; the others, that a hold-out withheld or CoP2L set aside; and whether only some were kept.
-
-    The number of rows that the certificate states tells whether all withheld rows certify, or those that were kept.
-    """
-    recipe, records, options = certificate["data"] or {}, certificate["records"], certificate["options"]
-    is_holdout, last = options.kind == "holdout", len(certificate["records"])
-    share, kept = recipe.get("holdout" if is_holdout else "prepare"), recipe.get("kept")
+def split(certificate: Content, tasks: Samples) -> tuple[Samples, Samples]:
+    """The rows that were learned from, and the others: those that CoP2L set aside, or the withheld ones that certify."""
+    recipe, options, last = certificate["data"] or {}, certificate["options"], len(certificate["records"])
+    is_holdout = options.kind == "holdout"
+    share, most = recipe.get("holdout" if is_holdout else "prepare"), recipe.get("keep_withheld")
     if share is None:
-        return tasks, {}, False
+        return tasks, {}
     require(type(share) is float and 0 < share < 1, "No such share can be withheld.")
     masks = {t: exact.withheld_rows(len(y), t, share, options.seed) for t, (_, y, *_) in tasks.items() if is_holdout or t == 1}
     withheld = {t: np.flatnonzero(mask) for t, mask in masks.items()}
     learned = {t: np.flatnonzero(~masks[t]) if t in masks else np.arange(len(y)) for t, (_, y, *_) in tasks.items()}
-    some_kept = is_holdout and any(records[t - 1]["rows"] < len(rows) for t, rows in withheld.items() if t <= last)
-    if some_kept:
-        most = kept // (last - 1) if type(kept) is int and kept >= 0 and last > 1 else 0
-        withheld |= {t: exact.kept_rows(mask, t, most, options.seed) for t, mask in masks.items() if t < last}
-    return arrays.take_rows(tasks, learned), arrays.take_rows(tasks, withheld), some_kept
+    if is_holdout and recipe.get("kept") and last > 1:
+        require(type(most) is int and most >= 0, "The certificate does not state how many withheld rows were kept.")
+        each = int(most or 0) // (last - 1)
+        withheld |= {t: exact.kept_rows(mask, t, each, options.seed) for t, mask in masks.items() if t < last}
+    return arrays.take_rows(tasks, learned), arrays.take_rows(tasks, withheld)
 
 
 def check_holdouts(
     folders: Sequence[Path], withheld: Samples, learned: Samples, scratch: Path, model: str | None = None, *,
-    some_kept: bool = False, tests: Samples | None = None, commitment: str | None = None,
+    tests: Samples | None = None, commitment: str | None = None,
     policy: Policy = DEFAULT_POLICY, say: Say = lambda _: None,
 ) -> Verdict:  # fmt: skip
     """The verdict on the hold-out certificates of a run, from the withheld examples of its tasks and the learned ones.
 
-    `model` names the auditor's function for a model that is not cop2l's own; `scratch` is an empty private folder. `some_kept`:
-    of past tasks only the withheld examples certify that were kept.
+    `model` names the auditor's function for a model that is not cop2l's own; `scratch` is an empty private folder.
     """
 
     def decide(verdict: Verdict) -> bool:
@@ -83,15 +79,15 @@ def check_holdouts(
         if not samples:
             verdict.unverified.append("Without the withheld examples nothing was counted.")
             return False
+        if (last["data"] or {}).get("kept"):
+            verdict.assumed += KEPT
         method = BlindMethod(scratch, model, last, policy.operations, say)
         if len(samples) < len(last["records"]):
             _count_some(verdict, last, samples, method)
             return False
-        if some_kept:
-            verdict.assumed += KEPT
         learners = method.learn(learned)
         countable = learners or "forgetting" not in last["options"].claim
-        recounts = [_recount(content, samples, learned, method, learners, some_kept) for content in run] if countable else []
+        recounts = [_recount(content, samples, learned, method, learners) for content in run] if countable else []
         for content in run if learners else ():
             _compare_predictors(verdict, content, learners[len(content["records"])], model)
         if recounts:
@@ -123,15 +119,15 @@ def _count_some(verdict: Verdict, content: Content, samples: CheckedSamples, met
 
 
 def _recount(
-    content: Content, samples: CheckedSamples, learned: Samples, method: "BlindMethod", learners: Mapping[int, Path],
-    some_kept: bool,
-) -> Recount:  # fmt: skip
+    content: Content, samples: CheckedSamples, learned: Samples, method: "BlindMethod", learners: Mapping[int, Path]
+) -> Recount:
     """Count the errors of a certificate again, and the withheld rows that repeat another.
 
     These are rows that the model cannot tell from another. If only some withheld rows were kept, the learned rows were gone when
     the certificate was issued: then a row repeats a learned one if it has the same inputs.
     """
     last, forgetting = len(content["records"]), "forgetting" in content["options"].claim
+    some_kept = bool((content["data"] or {}).get("kept"))
     parts = {t: pair for t, pair in samples.items() if t <= last}
     require(len(parts) == last, "The withheld examples of a task were not given.")
     classes = method.predict(content["folder"] / HOLDOUT_FILES[0], {t: S.x for t, (S, _) in parts.items()})
