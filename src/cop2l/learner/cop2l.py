@@ -141,9 +141,9 @@ class CoP2L:
         """The name or class of the model, its architecture, and its number of parameters."""
         description = description_of(self.model)
         names = [name for name, _ in self.model.named_parameters()]
-        if isinstance(self.model, Classifier):
-            if frozen := [name for name in names if name not in self.state.trained]:
-                description = {**description, "frozen": frozen}
+        frozen = [name for name in names if name not in self.state.trained]
+        if frozen and isinstance(self.model, Classifier):
+            description = {**description, "frozen": frozen}
         return {**description, "parameters": sum(self.state.theta_0[name].numel() for name in names)}
 
     def learn(

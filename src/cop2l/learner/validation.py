@@ -23,7 +23,6 @@ from cop2l.learner.inputs import (
 )
 from cop2l.learner.scoring import input_blocks, scoring_mode
 from cop2l.learner.state import check_unchanged, trained_names
-from cop2l.models import Classifier
 
 if TYPE_CHECKING:
     from cop2l.learner.cop2l import CoP2L
