@@ -38,7 +38,6 @@ def cases(n: int) -> dict[str, Callable[[], object]]:
     a, e = n // 40, n // 100
     return {
         "kl": lambda: bounds.kl_certificate(n, a, 20, e, ITERATIONS, 2, 5, LOG_DELTA),
-        "kl-tight": lambda: bounds.kl_tight_certificate(n, a, e, ITERATIONS, 2, 5, LOG_DELTA),
         "preference": lambda: bounds.preference_certificate(n, a, e, 75, 5, LOG_DELTA),
         "preference, half compressed": lambda: bounds.preference_certificate(
             n, n // 4, n // 4, 75, 5, LOG_DELTA

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from cop2l.learner.fast import FastLearner
 
 from cop2l.errors import Advice
 from cop2l.kernel.exact import exact_arithmetic, sample
 from cop2l.learner.cop2l import CoP2L
+from cop2l.learner.engine import Engine
 from cop2l.learner.presets import options
 from cop2l.models import build
 from record import record
@@ -99,14 +99,14 @@ def iteration(folder: Path, rows: int) -> dict[str, Any]:
     x, y = task(folder, 0, rows)
     times = list[tuple[float, float]]()
     chosen = options(max_iterations=ITERATIONS if rows <= 10**6 else 1, epochs=1)
-    engine = FastLearner(
+    engine = Engine(
         model(), chosen, progress=lambda _: times.append(resource.getrusage(resource.RUSAGE_SELF)[:2])
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         S = sample(torch.from_numpy(x), torch.from_numpy(y), 1, 0)
     with exact_arithmetic(1):
-        engine.mp2l(S, None, np.ones(rows, bool), None)
+        engine.mp2l(S, None)
     user, system = (float(part) for part in np.diff(times, axis=0).mean(0))
     return {"what": "iteration", "rows": rows, "user_seconds": user, "system_seconds": system}
 

@@ -339,9 +339,7 @@ def test_a_learner_in_python(tmp_path):
         cop2l.export(tmp_path / "learner", tmp_path / "older", data=samples)
 
 
-@pytest.mark.parametrize(
-    "method", [["method=cop2l", "max_iterations=2"], ["method=replay", "holdout=0.4", "epochs=5"]]
-)
+@pytest.mark.parametrize("method", [["method=cop2l", "lr=0.1"], ["method=replay", "holdout=0.4", "epochs=5"]])
 def test_declared_draws_travel_with_the_export(method, tmp_path, monkeypatch):
     """Discrete data that was declared is not counted as copies in the program either."""
     monkeypatch.chdir(tmp_path)

@@ -90,7 +90,7 @@ def test_run_refuses_with_one_sentence_and_exit_code_2(capsys, arguments, senten
     assert printed.err.count("\n") == 1
 
 
-LONG = ["run", "synthetic", *SMALL, "tasks=12", "method=replay", "epochs=600", "--out", "run"]
+LONG = ["run", "synthetic", *SMALL, "tasks=12", "epochs=100", "--out", "run"]
 
 
 def stopped(number):
@@ -136,7 +136,7 @@ def test_a_run_whose_output_nobody_reads_stops_and_goes_on(capsys, together):
     errors = subprocess.STDOUT if together else subprocess.PIPE
     command = [sys.executable, "-m", "cop2l", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
-        assert process.stdout.readline().startswith("replay on synthetic")
+        assert process.stdout.readline().startswith("cop2l on synthetic")
         process.stdout.close()
         error = "" if together else process.stderr.read()
     assert process.returncode == 141

@@ -65,7 +65,7 @@ def test_learn_adds_a_task_and_a_certificate_and_predict_uses_it(before, tmp_pat
         str(record[name])
         for record, name in zip(grown.certificate.records, ("selected", "selected", "n"), strict=True)
     ]
-    assert [row[2] for row in rows] == sizes
+    assert [row[1] for row in rows] == sizes
 
     assert main(["report", "grown", "--out", "report.html"]) == 0
     assert capsys.readouterr().out == "report.html: 0 runs and 1 saved learner on one page\n"

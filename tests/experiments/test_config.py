@@ -3,13 +3,14 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from cop2l.errors import UserError
 from cop2l.experiments import grid, options
 from cop2l.experiments.config import FIELDS, Config, typed_value
-from cop2l.kernel.options import Options
+from cop2l.kernel.options import Kind, Options
 from cop2l.learner.presets import PRESETS
 from cop2l.methods import METHODS
 from cop2l.models import build
@@ -52,6 +53,13 @@ def test_the_table_of_the_documentation_is_what_is_declared():
     ]
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     assert "\n".join(["| key | default | |", "|---|---|---|", *rows, ""]) in text
+
+
+def test_cop2l_has_few_choices():
+    """What serves a hold-out belongs to `Holdout`: a new choice of CoP2L must replace another."""
+    assert len(dataclasses.fields(Options)) <= 20
+    assert set(PRESETS) == {"picking", "paper"}
+    assert set(get_args(Kind)) == {"kl", "preference", "buffer", "holdout"}
 
 
 def test_the_configuration_is_frozen():

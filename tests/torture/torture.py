@@ -93,7 +93,7 @@ TITLES = {
     "mutations": (
         "Forged certificates",
         (
-            "Small honest certificates (presets `picking` and `paper`; class-, task- and domain-incremental; a number of "
+            "Small honest certificates (every preset; class-, task- and domain-incremental; a number of "
             "tasks fixed in advance, or anytime; a model of the issuer's own) are changed in one or two ways, every hash is made again, "
             "in half of them every bound too, and the kernel decides, nine times in ten with the data and the model at hand."
         ),

@@ -17,7 +17,7 @@ the risk. Intervals are those of Clopper and Pearson; delta is {delta:g}.
 ## Every setting
 
 All {settings} combinations of kind and buffer, stop, grid, scenario, one certificate or one after each of three
-tasks, prior part, and old data at hand or gone (then some statements come from the memory alone), with tasks of 24,
+tasks, and old data at hand or gone (then some statements come from the memory alone), with tasks of 24,
 96 and 48 examples. Three problems take turns: pure noise with a model that memorises (memory), pure noise
 with a model whose predictions change with every update (waves), and a learnable problem (clouds). Bounds that pay for
 many choices lie far above the risk here.

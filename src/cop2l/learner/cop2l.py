@@ -146,9 +146,8 @@ class CoP2L:
         """The name or class of the model, its architecture, and its number of parameters."""
         description = description_of(self.model)
         names = [name for name, _ in self.model.named_parameters()]
-        if isinstance(self.model, Classifier) and (
-            frozen := [name for name in names if name not in self.state.trained]
-        ):
+        frozen = [name for name in names if name not in self.state.trained]
+        if frozen and isinstance(self.model, Classifier):
             description = {**description, "frozen": frozen}
         return {**description, "parameters": sum(self.state.theta_0[name].numel() for name in names)}
 
