@@ -833,14 +833,14 @@ def blind(monkeypatch):
     """Hold-out certificates are checked with predictors that give these answers now, and gave those after each task."""
 
     def check(folder, data, answers, before=None, learned=True, model=None):
-        shutil.copy(folder / "learner.safetensors", folder.parent / "before.safetensors")
+        shutil.copy(folder / "learner.safetensors", folder.parent / f"after-{len(data)}.safetensors")
 
         class Told(holdout.BlindMethod):
             def learn(self, samples):
-                return dict.fromkeys(data, folder.parent / "before.safetensors") if learned else {}
+                return folder.parent if learned else None
 
             def predict(self, file, rows):
-                own = (before or answers) if file.stem == "before" else answers
+                own = (before or answers) if file == folder.parent else answers
                 return {t: own[t] for t in rows}
 
         monkeypatch.setattr(holdout, "BlindMethod", Told)

@@ -50,16 +50,34 @@ def share_of_task(family: str, kind: str, task: int, content: Counts) -> Decimal
     return share
 
 
+def prepared(content: Counts) -> Counts:
+    """The content with what many statements need: the stated values of tasks, and the sum of the log weights of all tasks."""
+    values: dict[tuple[str, Any], dict[int, Decimal]] = {}
+    for s in content["statements"]:
+        values.setdefault((s["family"], s["subject"]), {})[s["task"]] = Decimal(s["value"])
+    options, iterations = content["options"], [record["iterations"] for record in content["records"]]
+    with localcontext(SIXTY_DIGITS):
+        weights = {K: weight_of_iterations(K, options).ln() for K in set(iterations)}
+        log_weights = sum((weights[K] for K in iterations), Decimal(0))
+    return {
+        **content,
+        "values": values,
+        "log_weights": log_weights,
+        "on_grid": set(iterations) <= set(options.grid_points or iterations),
+    }
+
+
 def bound_follows(statement: Counts, content: Counts) -> bool:
-    """Whether a statement of a certificate follows from its counts.
+    """Whether a statement of a certificate follows from its counts; many statements are quicker if the content is `prepared`.
 
     With probability at least 1 - delta over the draw of all samples and marks, all statements for which this is true hold at
     once. They are the theorems `kl`, `preference`, `buffer` and `holdout` of docs/theory.md for tasks,
     the same theorems for a part of the sample (classes, groups) or another event (forgetting), and `average`.
     """
-    records, options = content["records"], content["options"]
+    content = content if "values" in content else prepared(content)
+    records = content["records"]
     family, task, subject, kind = (statement[name] for name in ("family", "task", "subject", "kind"))
-    if options.grid_points and any(record["iterations"] not in options.grid_points for record in records):
+    if not content["on_grid"]:
         return False  # a number outside the grid has no share of delta
     if statement["value"] == 1:
         return True
@@ -70,7 +88,7 @@ def bound_follows(statement: Counts, content: Counts) -> bool:
         share, record = share_of_task(family, kind, task, content), records[task - 1]
         if subject != "net":
             return event_follows(v, kind, counts_of(record, family, subject), content, share)
-        lost = values_of(content, family, "lost")[task]
+        lost = content["values"][family, "lost"][task]
         return v >= lost or gain_follows(lost - v, *bound_counts(kind, counts_of(record, family, "gained")), share)
 
 
@@ -88,9 +106,11 @@ def least_bound(statement: Counts, content: Counts) -> float:
 def least_bounds(content: Counts) -> list[dict[str, Any]]:
     """The statements of this content with the least values that follow."""
     statements = [dict(statement) for statement in content["statements"]]
-    # those that use other bounds come last
-    for statement in sorted(statements, key=lambda bound: bound["task"] is None or bound["subject"] == "net"):
-        statement["value"] = least_bound(statement, {**content, "statements": statements})
+    for uses_others in (False, True):
+        known = prepared({**content, "statements": statements})
+        for bound in statements:
+            if uses_others == (bound["task"] is None or bound["subject"] == "net"):
+                bound["value"] = least_bound(bound, known)
     return statements
 
 
@@ -106,11 +126,6 @@ def counts_of(record: Counts, family: str, subject: Any) -> Counts:
     if family in ("tasks", "average"):
         return record
     return next(part for part in record["parts"] if (part["family"], part["subject"]) == (family, subject))
-
-
-def values_of(content: Counts, family: str, subject: Any) -> dict[int, Decimal]:
-    """The stated values of the tasks for this family and subject."""
-    return {s["task"]: Decimal(s["value"]) for s in content["statements"] if (s["family"], s["subject"]) == (family, subject)}
 
 
 def kind_of(counted: Counts, options: Options) -> str:
@@ -139,8 +154,7 @@ def event_follows(v: Decimal, kind: str, counted: Counts, content: Counts, share
 def compression_follows(v: Decimal, counted: Counts, content: Counts, share: Decimal) -> bool:
     """The paper's kind `kl`, which counts errors outside the compression set I u J."""
     n, I, J, records = counted["n"], counted["compression"], counted["evicted"], content["records"]
-    weights = [weight_of_iterations(record["iterations"], content["options"]).ln() for record in records]
-    eps = ln_choose(n, I) + ln_choose(n - I, J) - zeta(I).ln() - zeta(J).ln() - sum(weights) - share.ln()
+    eps = ln_choose(n, I) + ln_choose(n - I, J) - zeta(I).ln() - zeta(J).ln() - content["log_weights"] - share.ln()
     return kl_follows(v, n - I - J, counted["errors"], eps + J * Decimal(max(len(records) - 1, 1)).ln())
 
 
@@ -151,9 +165,10 @@ def average_follows(v: Decimal, family: str, content: Counts) -> bool:
     and is 1 if X >= N - 1. In any other kind every task enters with its stated bound.
     """
     options, records = content["options"], content["records"]
-    share, bounds, subject = share_of_family(family, options, len(records)), values_of(content, "tasks", None), None
+    share, subject = share_of_family(family, options, len(records)), None
+    bounds = content["values"].get(("tasks", None), {})
     if family == "forgetting":  # one of T equal parts is for the mean, the others are for the tasks before the last
-        share, bounds, subject = share / len(records), values_of(content, family, "lost"), "lost"
+        share, bounds, subject = share / len(records), content["values"].get((family, "lost"), {}), "lost"
         records = records[:-1]
     counted = {record["task"]: counts_of(record, family, subject) for record in records}
     N = sum(counts["n"] for counts in counted.values())

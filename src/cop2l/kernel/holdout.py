@@ -88,8 +88,9 @@ def check_holdouts(
         learners = method.learn(learned)
         countable = learners or "forgetting" not in last["options"].claim
         recounts = [_recount(content, samples, learned, method, learners) for content in run] if countable else []
-        for content in run if learners else ():
-            _compare_predictors(verdict, content, learners[len(content["records"])], model)
+        for content in run:
+            if learners:
+                _compare_predictors(verdict, content, after_task(learners, len(content["records"])), model)
         if recounts:
             verdict.checked.append("The errors on the withheld examples were counted again: they are as stated.")
             checking.check_repeats(verdict, run, recounts, policy)
@@ -119,7 +120,7 @@ def _count_some(verdict: Verdict, content: Content, samples: CheckedSamples, met
 
 
 def _recount(
-    content: Content, samples: CheckedSamples, learned: Samples, method: "BlindMethod", learners: Mapping[int, Path]
+    content: Content, samples: CheckedSamples, learned: Samples, method: "BlindMethod", learners: Path | None
 ) -> Recount:
     """Count the errors of a certificate again, and the withheld rows that repeat another.
 
@@ -131,9 +132,9 @@ def _recount(
     parts = {t: pair for t, pair in samples.items() if t <= last}
     require(len(parts) == last, "The withheld examples of a task were not given.")
     classes = method.predict(content["folder"] / HOLDOUT_FILES[0], {t: S.x for t, (S, _) in parts.items()})
-    for t, (S, facts) in parts.items():
-        if forgetting and "wrong" not in facts:
-            facts["wrong"] = method.predict(learners[t], {t: S.x})[t] != facts["labels"]
+    unknown = {t: S.x for t, (S, facts) in parts.items() if forgetting and "wrong" not in facts}
+    for t, before in (method.predict(learners, unknown) if learners and unknown else {}).items():
+        samples[t][1]["wrong"] = before != samples[t][1]["labels"]
     errors = [classes[t] != facts["labels"] for t, (_, facts) in parts.items()]
     model, unused = (predicting_model(content, method.model) for _ in range(2))
     keys, used = [], []
@@ -193,6 +194,11 @@ def _predictor(file: Path) -> list[Any]:
     return [digest(tensors), canonical_json(notes), note.get("columns")]
 
 
+def after_task(learners: Path, t: int) -> Path:
+    """The file of the learner after a task."""
+    return learners / f"after-{t}.safetensors"
+
+
 def unlabelled(inputs: Mapping[int, Any]) -> Samples:
     """Samples with these inputs, in which every label is 0."""
     return {t: (x, np.zeros(len(x), np.int64)) for t, x in inputs.items()}
@@ -208,16 +214,13 @@ class BlindMethod:
     operations: float
     say: Say
 
-    def run(self, command: str, samples: Samples, file: Path | None = None, orders: Mapping[int, Any] | None = None) -> Path:
+    def run(self, command: str, samples: Samples, file: Path | None = None) -> Path:
         """Run a command of `cop2l.audit.blind` on these rows, in a separate process; the folder of what it writes."""
         number = len([*self.folder.iterdir()])
         rows, out = self.folder / f"rows-{number}", self.folder / f"{command}-{number}"
         rows.mkdir()
         out.mkdir()
         arrays.write_arrays(rows, self.certificate["digest"], samples)
-        for t, task_orders in (orders or {}).items():
-            for i, order in enumerate(task_orders):
-                np.save(rows / f"order-{t}-{i}.npy", order)
         paths = [rows, out, self.certificate["folder"], *([file] if file else [])]
         options = ["--limit", str(self.operations), *(["--model", self.model] if self.model else [])]
         process = subprocess.run(
@@ -230,30 +233,19 @@ class BlindMethod:
             raise Unreadable(f"The method cannot be run again: {reason!r:.300}")
         return out
 
-    def learn(self, samples: Samples) -> dict[int, Path]:
-        """The files of the learner after each task, learned from these rows; none if a task is missing."""
+    def learn(self, samples: Samples) -> Path | None:
+        """The folder with a file of the learner after each task, learned from these rows; None if a task is missing."""
         if len(samples) < len(self.certificate["records"]):
-            return {}
+            return None
         self.say("learning again, without the withheld rows")
-        out = self.run("learn", samples)
-        return {t: out / f"after-{t}.safetensors" for t in samples}
+        return self.run("learn", samples)
 
     def predict(self, file: Path, inputs: Mapping[int, Any]) -> dict[int, Rows]:
-        """The predicted classes of these rows; refused if they depend on the rows that are predicted together."""
-        draws, orders, predicted = np.random.default_rng(0), {}, {}
+        """The classes that a stored learner predicts of these rows, or for each task the one that was stored after it."""
+        out, predicted = self.run("predict", unlabelled(inputs), file), dict[int, Rows]()
         for t, x in inputs.items():
-            n = len(x)
-            single_rows = [draws.integers(n, size=1) for _ in range(8)]
-            orders[t] = [*single_rows, draws.permutation(n)[: max(1, n // 3)], draws.permutation(n), np.arange(n)]
-        out = self.run("predict", unlabelled(inputs), file, orders)
-        for t, task_orders in orders.items():
-            with open_regular(out / f"{t}.npz") as opened:
-                stored = np.load(opened)
-                classes = [stored[f"{i}"] for i in range(len(task_orders))]
-            pairs = [*zip(classes, task_orders, strict=True)]
-            good = all(values.shape == order.shape and values.dtype == np.int64 for values, order in pairs)
+            with open_regular(out / f"{t}.npy") as opened:
+                predicted[t] = np.load(opened)
+            good = predicted[t].shape == (len(x),) and predicted[t].dtype == np.int64
             require(good, f"The method predicts no classes for task {t}.")
-            predicted[t] = classes[-1]
-            same = all((predicted[t][order] == values).all() for values, order in pairs)
-            require(same, f"What is predicted for a row of task {t} depends on the rows that are predicted with it.")
         return predicted

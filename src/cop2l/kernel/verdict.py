@@ -123,7 +123,7 @@ def statement_sentence(statement: Content, records: Sequence[Mapping[str, Any]],
     """The sentence of a statement, with the name of its task if there is one."""
     task = statement["task"]
     key = statement["subject"] if statement["family"] == "forgetting" and task else statement["family"]
-    weighted = ", weighted by examples" * (len({record["n"] for record in records}) > 1)
+    weighted = ", weighted by examples" * (task is None and len({record["n"] for record in records}) > 1)
     subject = quoted(statement["subject"], 110)
     value = percent(statement["value"]).replace(" %", " points" if key == "net" else " %")
     shown = {"value": value, "weighted": weighted, "tasks": len(records), "subject": subject}
