@@ -46,7 +46,7 @@ def split(certificate: Content, tasks: Samples) -> tuple[Samples, Samples, bool]
     """
     recipe, records, options = certificate["data"] or {}, certificate["records"], certificate["options"]
     is_holdout, last = options.kind == "holdout", len(certificate["records"])
-    share, kept = recipe.get("holdout" if is_holdout else "prepare"), recipe.get("kept")
+    share, kept_number = recipe.get("holdout" if is_holdout else "prepare"), recipe.get("kept")
     if share is None:
         return tasks, {}, False
     require(type(share) is float and 0 < share < 1, "No such share can be withheld.")
@@ -55,7 +55,7 @@ def split(certificate: Content, tasks: Samples) -> tuple[Samples, Samples, bool]
     learned = {t: np.flatnonzero(~masks[t]) if t in masks else np.arange(len(y)) for t, (_, y, *_) in tasks.items()}
     some_kept = is_holdout and any(records[t - 1]["rows"] < len(rows) for t, rows in withheld.items() if t <= last)
     if some_kept:
-        most = kept // (last - 1) if type(kept) is int and kept >= 0 and last > 1 else 0
+        most = kept_number // (last - 1) if type(kept_number) is int and kept_number >= 0 and last > 1 else 0
         withheld |= {t: exact.kept_rows(mask, t, most, options.seed) for t, mask in masks.items() if t < last}
     return arrays.take_rows(tasks, learned), arrays.take_rows(tasks, withheld), some_kept
 
