@@ -58,7 +58,7 @@ def run_checker(
     **process_options: Any,
 ) -> "subprocess.CompletedProcess[str]":
     """Load the data and run the checker on it; its exit code is the verdict."""
-    notes, samples, digest, command, whole = Verdict(), LoadedData(), "0" * 64, None, False
+    notes, samples, digest, command, has_all_rows = Verdict(), LoadedData(), "0" * 64, None, False
     path, folders = Path(path), find_certificates(Path(path), notes)
     export = ["--export", str(path)] if is_export(path) else []
     if path not in (folders[-1], folders[-1] / TEXT_FILE) and not export:
@@ -69,7 +69,7 @@ def run_checker(
         samples = samples_for(notes, last, data, split or {}, split_as_stated)
         _check_summary(notes, path, last["not_valid"])
         sizes = {record["task"]: record["rows"] for record in last["records"]}
-        whole = samples.stream is not None or any(
+        has_all_rows = samples.stream is not None or any(
             len(y) > sizes.get(t, len(y)) for t, (_, y, *_) in samples.tasks.items()
         )
         if any(SPLIT_NOT_STANDARD in sentence for sentence in notes.unverified):
@@ -81,7 +81,7 @@ def run_checker(
     arguments += ["--model", _function_name(model)] if model is not None else []
     arguments += ["--commitment", _hash_of(commitment)] if commitment is not None else []
     fields = {
-        "whole": whole,
+        "whole": has_all_rows,
         "draws": not isinstance(data, Mapping) and str(data) in GENERATED,
         "command": command if len(command or "") <= 10**4 else None,  # a part would be another split
         "notes": {name: [printable_text(line)[:900] for line in getattr(notes, name)] for name in PARTS},

@@ -82,7 +82,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         prog="cop2l",
         usage="cop2l [-h] [--version] [--debug] COMMAND ...",
         description="\n\n".join([DESCRIPTION, *groups]),
-        epilog="'cop2l COMMAND --help' explains a command. Start with: cop2l run digits method=rehearsal holdout=0.5",
+        epilog="'cop2l COMMAND --help' explains a command. Start with: cop2l run digits",
     )
     top.add_argument("--version", action="version", version=f"cop2l {__version__}")
     top.add_argument("--debug", action="store_true", help="show the traceback of an error")

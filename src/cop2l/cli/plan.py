@@ -8,7 +8,7 @@ from typing import Any
 TEXT = """\
 Estimate the bound for a number of examples or, with --target, the number of examples for a bound. The plan also has the memory
 that keeps the bound of an old task without its data. No data is read: the bounds are those of 'cop2l bound' at the expected
-counts, with the shares of the presets."""
+counts: a hold-out of half of each task, and CoP2L with the preset picking."""
 EXAMPLES = """\
 examples:
   cop2l plan --error 0.03 --examples 6000 --tasks 10 --memory 2000     the bounds to expect

@@ -244,12 +244,12 @@ class Holdout:
                 with exact_arithmetic(state.threads):
                     check_alone(self.model, [learned_x, new.x], self.unused, bits=False)
             past = [
-                task.cut(s, self.holdout, seed, self.keep_withheld // (t - 1))
+                task.keep_rows(s, self.holdout, seed, self.keep_withheld // (t - 1))
                 for s, task in enumerate(state.tasks, 1)
             ]
             past, new = withheld.mark_copies(past, new)
-            wrong = self._wrong(t, new.x, new.y)
-            state.tasks = [*past, replace(new, wrong=wrong)]
+            first_errors = self._errors(t, new.x, new.y)
+            state.tasks = [*past, replace(new, first_errors=first_errors)]
             state.void_tasks = sorted({*state.void_tasks, *(task for tasks, _ in findings for task in tasks)})
             state.void_means |= bool(findings)
             state.not_valid = list(dict.fromkeys([*state.not_valid, *reasons]))[:MOST_REASONS]
@@ -283,7 +283,7 @@ class Holdout:
                 f"Only withheld rows of task {t} have the class {unknown[0]}; name all classes of the task with classes=."
             )
 
-    def _wrong(self, task: int, x: Any, y: Tensor) -> np.ndarray:
+    def _errors(self, task: int, x: Any, y: Tensor) -> np.ndarray:
         """Which rows are misclassified."""
         predicted = self.learner.predict(x, task=task if self.scenario == "task-incremental" else None)
         return np.asarray(numbers(predicted) != numbers(y))
@@ -389,7 +389,7 @@ class Holdout:
             learned_keys = {t: self._learned_answers(t, data[t]) for t in data}
         used = {t: np.zeros(len(rows), bool) for t, rows in keys.items()}
         for t, mask in counting.repeated_rows(keys, used, learned_keys).items():
-            yield t, mask if data else mask | tasks[t].copied[tasks[t].kept]
+            yield t, mask if data else mask | tasks[t].copied[tasks[t].kept_positions]
 
     def _learned_answers(self, t: int, data: Data) -> np.ndarray:
         """The answer numbers of the rows that a task learned from."""
@@ -409,11 +409,11 @@ class Holdout:
     ) -> dict[str, Any]:
         """The integers of a task, counted on these withheld rows."""
         task, (x, y) = self.state.tasks[t - 1], sample
-        rows = slice(None) if all_rows else task.kept
+        rows = slice(None) if all_rows else task.kept_positions
         group_numbers = task.groups[rows] if self.options.groups else None
         columns = {
-            "errors": self._wrong(t, x, y), "repeated": repeated, "labels": numbers(y), "groups": group_numbers,
-            "wrong": task.wrong[rows],
+            "errors": self._errors(t, x, y), "repeated": repeated, "labels": numbers(y), "groups": group_numbers,
+            "wrong": task.first_errors[rows],
         }  # fmt: skip
         if not len(y):
             raise UserError(
@@ -462,7 +462,8 @@ class Holdout:
         """Delete the kept rows, which are raw data; tasks can then be certified only with their data."""
         none = np.empty(0, np.int64)
         self.state.tasks = [
-            replace(task, kept=none, x=task.x[:0].clone(), y=task.y[:0]) for task in self.state.tasks
+            replace(task, kept_positions=none, x=task.x[:0].clone(), y=task.y[:0])
+            for task in self.state.tasks
         ]
 
     def save(self, folder: str | Path, *, certificate: bool = True) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from cop2l.kernel.exact import kept_rows, withheld_rows
 from cop2l.learner.repeats import SHARED, count_shared_rows
 
-COLUMNS = ("learned", "hashes", "copied", "wrong", "groups", "kept")
+COLUMNS = ("learned", "hashes", "copied", "first_errors", "groups", "kept_positions")
 """The columns of numbers that are saved of each task."""
 
 
@@ -28,11 +28,11 @@ class Withheld:
     hashes: np.ndarray
     copied: np.ndarray
     """Which rows equal a row that was learned from, in this task or another."""
-    wrong: np.ndarray
+    first_errors: np.ndarray
     """Which rows were misclassified just after the task was learned."""
     groups: np.ndarray
     """The numbers of their groups; empty if none are declared."""
-    kept: np.ndarray
+    kept_positions: np.ndarray
     """The positions of the rows that are kept."""
     x: Tensor
     """The inputs of the kept rows."""
@@ -43,13 +43,16 @@ class Withheld:
         """Which rows of the task are withheld."""
         return withheld_rows(self.rows, task, share, seed)
 
-    def cut(self, task: int, share: float, seed: int, most: int) -> "Withheld":
+    def keep_rows(self, task: int, share: float, seed: int, most: int) -> "Withheld":
         """The same with at most this many kept rows: those with the smallest marks."""
         mask = self.mask(task, share, seed)
         positions = np.searchsorted(np.flatnonzero(mask), kept_rows(mask, task, most, seed))
-        remaining = np.flatnonzero(np.isin(self.kept, positions))
+        remaining = np.flatnonzero(np.isin(self.kept_positions, positions))
         return replace(
-            self, kept=self.kept[remaining], x=self.x[remaining].clone(), y=self.y[remaining].clone()
+            self,
+            kept_positions=self.kept_positions[remaining],
+            x=self.x[remaining].clone(),
+            y=self.y[remaining].clone(),
         )
 
 
@@ -99,6 +102,8 @@ def read_tasks(tensors: dict[str, Tensor], facts: Sequence[tuple[int, str]]) -> 
         columns: dict[str, Any] = {name: tensors[f"{t}/{name}"].numpy() for name in COLUMNS}
         columns |= {name: columns[name].view(np.uint64) for name in ("learned", "hashes")}
         size = len(columns["hashes"])
-        columns |= {name: np.unpackbits(columns[name])[:size].astype(bool) for name in ("copied", "wrong")}
+        columns |= {
+            name: np.unpackbits(columns[name])[:size].astype(bool) for name in ("copied", "first_errors")
+        }
         tasks.append(Withheld(rows, fingerprint, **columns, x=tensors[f"{t}/x"], y=tensors[f"{t}/y"]))
     return tasks

@@ -46,9 +46,9 @@ class WeightedReplay(Learner):
         new = Buffer(x=x, y=y, t=torch.full_like(y, t), mark=marks.to(self.device))
         pool = self.buffer.join(**new.columns)
         pair = (pool.t - 1) * self.outputs + pool.y
-        seen = torch.cat([self.tensors.get("seen", y[:0]), torch.bincount(y, minlength=self.outputs)])
-        self.tensors["seen"] = seen
-        weight = (seen.double() / torch.bincount(pair, minlength=len(seen)))[pair]
+        counts = torch.cat([self.tensors.get("counts", y[:0]), torch.bincount(y, minlength=self.outputs)])
+        self.tensors["counts"] = counts
+        weight = (counts.double() / torch.bincount(pair, minlength=len(counts)))[pair]
         trained = Examples(
             pool.x, pool.y, pool.t.cpu().numpy(), np.arange(len(pool)), pool.mark.cpu().numpy()
         )
