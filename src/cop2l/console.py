@@ -18,6 +18,8 @@ Progress = Callable[[dict[str, Any]], None]
 """A callback: it gets one event after each mP2L iteration, epoch or batch of pictures."""
 PAUSE = 0.1
 """Seconds between two updates of a notebook; more of them would keep the browser busy."""
+MOST_NAMED = 12
+"""The number of tasks that the first line of a run names."""
 SILENCE = 10.0
 """Seconds after which a log gets a line."""
 
@@ -265,9 +267,11 @@ class RunView(Watcher):
         """Print the configuration, and after which task the run continues."""
         self._tasks, self._seconds = len(stream), [record["seconds"] for record in records]
         self._names = Names.from_description(stream.description)
+        names = [*self._names.tasks[:MOST_NAMED], *["..."] * (len(self._names.tasks) > MOST_NAMED)]
+        order = f": {', '.join(names)}" if names else ""
         self._view.say(
             f"{config.method}, {certificate_text(config.method, config.holdout)}, on {config.stream} ({stream.scenario},"
-            f" {count(len(stream), 'task')}), {config.model}, memory {config.memory}, seed {config.seed}"
+            f" {count(len(stream), 'task')}{order}), {config.model}, memory {config.memory}, seed {config.seed}"
         )
         if records:
             self._view.say(self._names.with_names(f"continuing after task {records[-1]['task']}"))

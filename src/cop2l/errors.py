@@ -1,8 +1,10 @@
 """Errors and warnings for the user; `UserError` is defined in the kernel, which imports nothing from here."""
 
+import warnings
+
 from cop2l.kernel.options import UserError, unknown
 
-__all__ = ["Advice", "UserError", "missing_extra", "printable_text", "unknown"]
+__all__ = ["Advice", "UserError", "advise", "missing_extra", "printable_text", "unknown"]
 
 
 class Advice(UserWarning):
@@ -10,6 +12,11 @@ class Advice(UserWarning):
 
     Python shows it once; `warnings.simplefilter("ignore", Advice)` silences it.
     """
+
+
+def advise(sentence: str) -> None:
+    """Warn the user in one sentence."""
+    warnings.warn(sentence, Advice, stacklevel=3)
 
 
 def printable_text(sentence: str) -> str:

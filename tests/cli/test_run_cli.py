@@ -63,7 +63,7 @@ def test_what_is_changed_may_stand_anywhere():
     assert (parsed.out, parsed.overrides) == ("a=b", ["seed=3"])
 
 
-@pytest.mark.parametrize("arguments", [["run", "synthetic", "--wat", "seed=3"], ["show", "here", "seed=3"]])
+@pytest.mark.parametrize("arguments", [["run", "synthetic", "-w", "seed=3"], ["show", "here", "seed=3"]])
 def test_what_no_verb_knows_is_refused_in_a_sentence(capsys, arguments):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)

@@ -206,7 +206,7 @@ def test_pictures_of_mixed_sizes_and_broken_ones(tmp_path, private_home):
 def test_folders_that_hold_no_data(tmp_path):
     refused("holds no arrays, tables or pictures", tmp_path)
     (tmp_path / "ape").mkdir()
-    refused("no pictures", tmp_path)
+    refused("holds no arrays, tables or pictures", tmp_path)
     for part, name in (("train", "ape"), ("train", "bee"), ("test", "cat")):
         picture(tmp_path / "own" / part / name / "1.png", 6, 6, 0)
     refused("The class cat has no training pictures", tmp_path / "own")

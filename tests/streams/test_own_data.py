@@ -336,8 +336,8 @@ def test_domains_come_in_the_order_of_the_file_or_as_told(tmp_path):
         tmp_path / "dates.csv", "01", stream.description["inputs"]
     )  # the other columns are no surplus
     assert x.shape == (40, 1)
-    with pytest.raises(UserError, match="must hold a number or a date"):
-        streams.load(tmp_path / "dates.csv", domain="site", task_order="site")
+    with pytest.raises(UserError, match="must hold numbers, or dates such as 2024, 2024-03, 2024Q3"):
+        streams.load(tmp_path / "dates.csv", domain="site", task_order="site", drop="day")
 
 
 def test_examples_for_a_short_run():

@@ -12,7 +12,7 @@ from cop2l.errors import printable_text
 FLAGS = {
     "scenario": "--scenario", "tasks": "--tasks", "class_seed": "--class-seed", "order": "--order", "order_seed": "--order-seed",
     "images": "--images", "seed": "--stream-seed", "group": "--group",
-    "task_classes": "--task-classes", "label": "--label", "columns": "--columns", "text": "--text",
+    "task_classes": "--task-classes", "label": "--label", "columns": "--columns", "text": "--text", "drop": "--drop",
     "text_size": "--text-size", "domain": "--domain", "classes": "--classes",
     "test_share": "--test-share", "holdout": "--holdout",
 }  # fmt: skip

@@ -177,7 +177,9 @@ def _stated_options(
     }
     stated_options.setdefault("scenario", certificate["scenario"])
     stated_options |= {
-        key: [stated_options[key]] for key in ("columns", "text") if isinstance(stated_options.get(key), str)
+        key: [stated_options[key]]
+        for key in ("columns", "text", "drop")
+        if isinstance(stated_options.get(key), str)
     }
     typed_share = {"holdout": typed_options.pop("holdout", recipe.get("holdout"))}
     notes.invalid += _contradictions(recipe, typed_share)

@@ -8,7 +8,7 @@ imports (torch, plotting) stand inside functions, so that `cop2l bound` is quick
 import argparse
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
@@ -52,6 +52,8 @@ NO_VERDICT = 3
 """The exit code if `verify` or `monitor` failed: 0, 1 and 2 are verdicts."""
 
 RESUMABLE = ("run", "sweep")
+CONFIGURED = ("run", "sweep", "commit")
+"""The commands that take changes of a configuration."""
 OUTPUT_CLOSED = 141
 """The exit code if the output was closed, as in `cop2l run mnist | head -1`: that of a shell for SIGPIPE."""
 
@@ -65,6 +67,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+        self.options = self._option_string_actions
+        """The options by their names."""
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with code 2."""
@@ -72,7 +76,7 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def parser(command: str | None = None) -> argparse.ArgumentParser:
+def parser(command: str | None = None) -> Parser:
     """The parser of the command line, with the options of one command."""
     groups = [
         "\n".join([f"{group}:", *(f"  {name:10}{line}" for name, (_, line) in members.items())])
@@ -92,6 +96,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     modules = {name: module for members in COMMANDS.values() for name, (module, _) in members.items()}
     if command in modules:
         import_module(f"cop2l.cli.{modules[command]}").add(commands)
+        top.options = top.options | commands.choices[command].options
     elif command is not None:
         top.error(f"there is no command {command!r}")
     return top
@@ -103,9 +108,10 @@ def command_name(argv: Sequence[str]) -> str | None:
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The parsed arguments; changes of a configuration (key=value) may stand anywhere."""
-    top = parser(command_name(argv))
-    arguments, unparsed = top.parse_known_args(argv)
+    """The parsed arguments; changes of a configuration may stand anywhere, and key=value and --key value are the same."""
+    command = command_name(argv)
+    top = parser(command)
+    arguments, unparsed = top.parse_known_args(respell(argv, top.options, command in CONFIGURED))
     has_option = any(argument.startswith("-") for argument in unparsed)
     if len(unparsed) == 1 and not has_option and getattr(arguments, "feedback", "") is None:
         arguments.feedback = unparsed.pop()  # argparse does not parse an optional argument behind options
@@ -115,6 +121,27 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if unparsed:
         arguments.overrides += unparsed
     return arguments
+
+
+def respell(argv: Sequence[str], options: Iterable[str], configured: bool) -> list[str]:
+    """The arguments with key=value, if the command is configured, or else --key=value, where the other was typed.
+
+    >>> respell(["run", "--lr", "0.1", "my.csv", "--out", "here"], ["--out"], True)
+    ['run', 'my.csv', '--out', 'here', 'lr=0.1']
+    >>> respell(["verify", "here", "text_size=64", "--option", "label=n"], ["--text-size", "--option", "--label"], False)
+    ['verify', 'here', '--text-size=64', '--option', 'label=n']
+    """
+    respelled, pairs, remaining = list[str](), list[str](), iter(argv)
+    for argument in remaining:
+        key, equals, value = argument.partition("=")
+        option = f"--{key.replace('_', '-')}"
+        if configured and key[2:] and key[:2] == "--" and not any(name.startswith(key) for name in options):
+            pairs.append(f"{key[2:].replace('-', '_')}={value if equals else next(remaining, '')}")
+        elif not configured and equals and option in options and respelled[-1] not in options:
+            respelled.append(f"{option}={value}")
+        else:
+            respelled.append(argument)
+    return respelled + pairs
 
 
 def main(argv: Sequence[str] | None = None) -> int:

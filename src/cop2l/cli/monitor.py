@@ -12,8 +12,9 @@ Raise an alarm when labelled feedback refutes a claim. If the claim is true, the
 at most alpha, however long the monitor runs.
 
 FEEDBACK is a file. It has one 0 (right) or 1 (wrong) per line; or it is CSV with a column 'error', or with the columns
-'predicted' and 'label'. The columns 'task' and 'group', if it has them, select the rows that the claim is about. The monitor
-decides at the end of each batch: at a blank line, after every --batch examples, and at the end of the file.
+'predicted' and 'label'. The columns 'task' and 'group', if it has them, select the rows that the claim is about. Columns of
+inputs with values unlike those that were learned are named. The monitor decides at the end of each batch: at
+a blank line, after every --batch examples, and at the end of the file.
 Exit code 0: no alarm. 1: alarm, now or before. 3: the feedback could not be read, and nothing was counted."""
 EXAMPLES = """\
 examples:
@@ -67,7 +68,7 @@ def add(commands: Any) -> None:
 
 def monitor(arguments: argparse.Namespace) -> int:
     """Count the feedback; the exit code is 1 if there is an alarm."""
-    from cop2l.monitor.feedback import read_feedback
+    from cop2l.monitor.feedback import has_inputs, read_feedback
     from cop2l.monitor.monitor import Monitor
     from cop2l.text import feedback_assumptions, monitor_report, monitor_verdict
 
@@ -77,6 +78,11 @@ def monitor(arguments: argparse.Namespace) -> int:
     watch = Monitor(_claim(arguments.claim), arguments.family, arguments.task, arguments.subject, **options)
     if arguments.feedback is not None:
         path = Path(arguments.feedback)
+        if Path(arguments.claim).is_dir() and has_inputs(path):
+            from cop2l.experiments.saved_learner import data_description
+            from cop2l.streams.files import check_columns
+
+            check_columns(path, data_description(arguments.claim).get("inputs", {}).get("columns", ()))
         for batch in read_feedback(path, watch, arguments.batch, includes_counted=arguments.whole):
             watch.update(batch)
     if arguments.json:

@@ -13,6 +13,15 @@ CONFIG_HELP = (
 EPILOG = """\
 Change a setting by key=value, anywhere on the line. 'cop2l list keys METHOD' lists the keys of METHOD and their defaults.
 
+How your own data is read:
+  label=COLUMN     the column of labels (label)
+  columns=A,B      the columns that are inputs (all others)
+  drop=A,B         columns that are left out, such as IDs and dates
+  text=A,B         columns of free text among the inputs
+  domain=COLUMN    each of its values is a task; years and dates run in order of time, task_order= gives another order
+  group=COLUMN     the group of each row, for claim=groups
+  size=64          pictures are resized to squares of so many pixels
+
 Your own data and digits use method=weighted-replay with holdout=0.5: half of each task certifies. The paper's streams (mnist ...)
 use method=cop2l, which certifies itself. Your own data is one task; tasks=, task_classes= or domain= split it.
 

@@ -60,7 +60,9 @@ def add(commands: Any) -> None:
         help="print the probability of each class too; probabilities are not certified",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="write to this file instead of the screen (.npy: an array)"
+        "--out",
+        metavar="FILE",
+        help="write CSV with the column 'predicted' to this file instead of the screen (.npy: an array)",
     )
     parser.add_argument(
         "--json",
@@ -122,7 +124,7 @@ def predict(arguments: argparse.Namespace) -> int:
         saved_learner.write_predicted(arguments.out, predicted)
     if arguments.json:
         content: dict[str, Any] = {
-            "classes": [predicted.names[number] for number in predicted.classes.tolist()],
+            "classes": predicted.labels,
             "numbers": predicted.classes.tolist(),
             "accuracy": predicted.accuracy,
         }
@@ -130,8 +132,10 @@ def predict(arguments: argparse.Namespace) -> int:
             content |= {"names": predicted.names, "probabilities": predicted.probabilities.tolist()}
         print(json.dumps(content))
         return 0
-    if not arguments.out:
-        print("\n".join(saved_learner.prediction_lines(predicted)))
+    if not arguments.out and arguments.probabilities:
+        print(saved_learner.prediction_table(predicted), end="")
+    elif not arguments.out:
+        print("\n".join(predicted.labels))
     if predicted.accuracy is not None:
         print(
             f"accuracy {measured_percent(predicted.accuracy)} on {len(predicted.classes)} examples",

@@ -41,6 +41,7 @@ SPLIT: dict[str, tuple[str, Any, str]] = {
     "label": ("COLUMN", str, "the column of labels"),
     "columns": ("A,B,...", names, "the columns that are the inputs"),
     "text": ("A,B,...", names, "the columns of text among the inputs"),
+    "drop": ("A,B,...", names, "the columns that are left out"),
     "text_size": ("N", int, "the number of values that a text is hashed to"),
     "domain": ("COLUMN", str, "the column of domains"),
     "group": ("COLUMN", str, "the column of groups"),
@@ -185,7 +186,7 @@ def _typed_split(arguments: argparse.Namespace) -> dict[str, Any]:
     """The typed options of the split, by their names in `cop2l.streams.load`."""
     from cop2l.experiments.config import parse_untyped
     from cop2l.experiments.grid import column, value_list
-    from cop2l.streams.loading import COLUMNS
+    from cop2l.streams.encoding import COLUMNS
 
     options = {name: value for name in FLAGS if (value := getattr(arguments, name)) is not None}
     for pair in arguments.option:

@@ -36,7 +36,8 @@ from cop2l.learner.presets import PRESETS, Choice
 from cop2l.methods import METHODS, method
 from cop2l.models import MODELS
 from cop2l.plugins import installed_names
-from cop2l.streams.loading import COLUMNS, NAMES
+from cop2l.streams.encoding import COLUMNS
+from cop2l.streams.loading import NAMES
 from cop2l.streams.loading import OWN as OWN_DATA
 from cop2l.streams.task import SCENARIOS
 from cop2l.text import as_typed

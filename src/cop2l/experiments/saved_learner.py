@@ -23,7 +23,7 @@ from cop2l.methods import load as load_method
 from cop2l.methods import method
 from cop2l.methods.base import SAVED_METHOD
 from cop2l.streams.files import examples
-from cop2l.text import Names, short_name
+from cop2l.text import Names, count, short_name
 
 DATA = "data.json"
 """The names of classes and tasks, and how a table of examples is read: a file beside a saved learner."""
@@ -76,7 +76,7 @@ class Exported:
         import pyarrow as pa
 
         table = pa.Table.from_pylist([*map(dict, rows)])
-        return prediction_lines(predict(self.folder, table, task=task, learner=self))
+        return predict(self.folder, table, task=task, learner=self).labels
 
 
 def state_of(folder: str | Path) -> Path:
@@ -116,7 +116,7 @@ def learn(
     x, y, groups, domains = read_examples(learner, data, description, label, labels=True)
     if (last := getattr(learner.options, "tasks", None)) is not None and learner.tasks_seen >= last:
         raise UserError(
-            f"{folder} was made for {last} tasks and has learned them all; more can be added to a run with anytime=true."
+            f"{folder} was made for {count(last, 'task')} and has learned all; more can be added to a run with anytime=true."
         )
     if classes is None and learner.scenario == "task-incremental":
         raise UserError(
@@ -186,6 +186,11 @@ class Predicted(NamedTuple):
     """The names of all classes, or their numbers."""
     probabilities: Tensor | None
 
+    @property
+    def labels(self) -> list[str]:
+        """The name of each predicted class."""
+        return [self.names[number] for number in self.classes.tolist()]
+
 
 def predict(
     folder: str | Path,
@@ -208,7 +213,7 @@ def predict(
     tasks = range(1, learner.tasks_seen + 1)
     if number not in tasks and (number is not None or learner.scenario == "task-incremental"):
         raise UserError(
-            f"The learner has learned the tasks {tasks[0]} to {tasks[-1]}; name the task of these examples with --task."
+            f"The learner has learned {count(len(tasks), 'task')}; name the task of these examples with --task."
         )
     classes: Tensor = learner.predict(x, task=number)
     accuracy = None if y is None else int((classes.numpy() == y).sum()) / len(y)
@@ -291,28 +296,28 @@ def _archived(
     number = Names.from_description(description).task_number(name)
     if number not in range(1, learner.tasks_seen + 1):
         raise UserError(
-            f"There is no earlier task {name}; the learner has learned the tasks 1 to {learner.tasks_seen}."
+            f"There is no earlier task {name}; the learner has learned {count(learner.tasks_seen, 'task')}."
         )
     x, y, *_ = read_examples(learner, path, description, label, labels=True)
     return number, (x, y)
 
 
 def write_predicted(path: str | Path, predicted: Predicted) -> None:
-    """Write predictions: as an array if the file is .npy, else as lines. The array has the probabilities, if there are any."""
+    """Write predictions: as an array if the file is .npy, else as CSV. The array has the probabilities, if there are any."""
     if Path(path).suffix != ".npy":
-        write_text(Path(path), "".join(f"{line}\n" for line in prediction_lines(predicted)))
+        write_text(Path(path), prediction_table(predicted))
         return
     values = predicted.classes if predicted.probabilities is None else predicted.probabilities
     write_array(Path(path), values.numpy())
 
 
-def prediction_lines(predicted: Predicted) -> list[str]:
-    """The class name of each example; with probabilities, CSV with a column for each class."""
-    names = [predicted.names[number] for number in predicted.classes.tolist()]
-    if predicted.probabilities is None:
-        return names
+def prediction_table(predicted: Predicted) -> str:
+    """CSV with the class name of each example and, if there are probabilities, a column for each class."""
+    columns: Any = [predicted.labels]
+    if predicted.probabilities is not None:
+        columns += predicted.probabilities.T.tolist()
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["predicted", *predicted.names])
-    table.writerows([name, *row] for name, row in zip(names, predicted.probabilities.tolist(), strict=True))
-    return text.getvalue().splitlines()
+    table.writerow(["predicted", *predicted.names][: len(columns)])
+    table.writerows(zip(*columns, strict=True))
+    return text.getvalue()

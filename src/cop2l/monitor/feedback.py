@@ -9,6 +9,8 @@ from cop2l.monitor.monitor import Monitor
 
 FORMS = "give one 0 or 1 per line, or CSV with a column 'error', or with columns 'predicted' and 'label'"
 
+COLUMNS = {"error", "predicted", "label", "task", "group"}
+
 
 def read_feedback(
     path: Path, monitor: Monitor, size: int | None = None, *, includes_counted: bool = False
@@ -28,6 +30,12 @@ def read_feedback(
         errors = list(chain(*batches))
         batches = [errors[start : start + size] for start in range(0, len(errors), size)]
     return [batch for batch in batches if batch]
+
+
+def has_inputs(path: Path) -> bool:
+    """Whether a CSV file has columns beside the feedback."""
+    with path.open(encoding="utf-8-sig") as lines:
+        return path.suffix == ".csv" and not {*next(csv.reader(lines), ())} <= COLUMNS
 
 
 def _read_batches(path: Path, monitor: Monitor) -> list[list[int]]:

@@ -11,82 +11,101 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cop2l.errors import UserError, missing_extra
-from cop2l.streams.task import fingerprint
 
 MOST_VALUES = 100
 """The largest number of categories that these rows may give a column."""
 TEXT_SIZE = 1024
 """The default number of inputs per column of text."""
+COLUMNS = ("label", "columns", "text", "domain", "group", "drop", "missing", "categories", "task_order")
+"""The options of a table that name columns, or values in them."""
+STORED = ("label", "domain", "group", "task_order", "drop", "text_size")
+"""The choices of columns that a run stores."""
 
 
-class Declared(NamedTuple):
-    """The gaps and categories of a table that the user declares."""
+class Columns(NamedTuple):
+    """The columns of a table by their use, as the options of `streams.load` name them."""
 
-    missing: tuple[str, ...] = ()
+    label: str | None = "label"
+    columns: Sequence[str] | None = None
+    """The inputs; None: all columns without another use."""
+    text: Sequence[str] = ()
+    text_size: int = TEXT_SIZE
+    domain: str | None = None
+    group: str | None = None
+    task_order: str | None = None
+    """Numbers or dates that order the domains: the domain with the least comes first."""
+    drop: Sequence[str] = ()
+    missing: Sequence[str] = ()
     """Columns that get an indicator of their gaps."""
-    categories: Mapping[str, tuple[str, ...]] = {}
+    categories: Mapping[str, Sequence[str]] = {}
     """The values of each column; empty: those of the preparing rows."""
+    kinds: Mapping[str, str] = {}
+    """The inputs of a run, each with its kind: number, category or text."""
 
     @classmethod
-    def of(cls, missing: Any, categories: Any) -> "Declared":
-        """From names of columns with gaps, and from COLUMN or COLUMN=VALUE|VALUE or a mapping from columns to values.
+    def of(cls, options: Mapping[str, Any]) -> "Columns":
+        """From options: one name or several, and categories as COLUMN or COLUMN=VALUE|VALUE.
 
-        >>> Declared.of("age", ["zip", "city=Bern|Genf"])
-        Declared(missing=('age',), categories={'zip': (), 'city': ('Bern', 'Genf')})
+        >>> Columns.of({"missing": "age", "categories": ["zip", "city=Bern|Genf"], "text": None})[-3:-1]
+        (['age'], {'zip': [], 'city': ['Bern', 'Genf']})
         """
-        if not isinstance(categories, Mapping):
-            pairs = [str(text).partition("=") for text in name_list(categories)]
-            categories = {name: tuple(values.split("|")) if values else () for name, _, values in pairs}
-        values = {str(name): tuple(map(str, values or ())) for name, values in categories.items()}
-        return cls(tuple(name_list(missing)), values)
+        chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        for name, value in chosen.items():
+            if name in ("columns", "text", "drop", "missing", "categories"):
+                chosen[name] = name_list(value)
+            elif name in ("label", "domain", "group"):
+                chosen[name] = str(value)
+        pairs = [text.partition("=") for text in chosen.pop("categories", ())]
+        return cls(**chosen, categories={name: list(filter(None, v.split("|"))) for name, _, v in pairs})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that hold names, not numbers: 01 and 1 differ."""
+        texts = [name for name, kind in self.kinds.items() if kind in ("category", "text")]
+        beside = [name for name in (self.label, self.domain, self.group, self.task_order) if name is not None]
+        return (*beside, *self.text, *self.categories, *texts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The choices that a run stores."""
+        return {**{name: getattr(self, name) for name in STORED}, "chosen": self.columns is not None}
 
 
 def name_list(names: Any) -> list[str]:
     """One name, several or None, as a list of texts; a number is a name too."""
-    if names is None:
-        return []
-    return [str(name) for name in (names if isinstance(names, list | tuple) else [names])]
+    return [str(name) for name in (names if isinstance(names, list | tuple) else [names]) if name is not None]
 
 
 class Rows:
-    """Stored rows of a table, one array per column.
+    """Stored rows of a table, by column: numbers (a chunked array of pyarrow), texts of categories, or hashed text.
 
-    A gap is NaN among numbers and an empty text among categories. Text is hashed already.
+    A gap is NaN among numbers and an empty text among categories. Choosing rows copies no column.
     """
 
-    ndim = 2
-
-    def __init__(
-        self, columns: Mapping[str, np.ndarray], kinds: Mapping[str, str], declared: Declared
-    ) -> None:
-        self.columns, self.kinds, self.declared = dict(columns), dict(kinds), declared
+    def __init__(self, stored: Mapping[str, Any], columns: Columns, index: np.ndarray | None = None) -> None:
+        self.stored, self.columns = stored, columns
+        self.index = np.arange(len(next(iter(stored.values())))) if index is None else index
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return len(self.index)
 
-    def __getitem__(self, index: Any) -> "Rows":
-        return Rows({name: values[index] for name, values in self.columns.items()}, self.kinds, self.declared)
+    def __getitem__(self, rows: Any) -> "Rows":
+        return Rows(self.stored, self.columns, self.index[rows])
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return Encoder.fit("The table", [self], None)(self)
-
-    def gaps(self, name: str) -> np.ndarray:
-        """Whether each row has no value in a column."""
-        values, kind = self.columns[name], self.kinds[name]
+    def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The values of a column, and whether each is a gap."""
+        stored, kind = self.stored[name], self.columns.kinds[name]
+        first, last = self.index.min(initial=len(stored)), self.index.max(initial=-1)
+        values = np.asarray(stored[int(first) : int(last) + 1])[self.index - first]
         if kind == "number":
-            return np.asarray(np.isnan(values))
-        return np.asarray(values == "" if kind == "category" else ~values.any(axis=1))
+            return values, np.isnan(values)
+        return values, values == "" if kind == "category" else ~values.any(axis=1)
 
     def fingerprint(self, y: Any) -> str:
-        """The fingerprint of the inputs if they need no encoding, else of the stored columns."""
-        if not any(
-            kind == "category" or (kind == "number" and self.gaps(name).any())
-            for name, kind in self.kinds.items()
-        ):
-            return fingerprint(np.asarray(self), y)
-        digest = hashlib.sha256(b"cop2l table 1\n")
-        for name, values in self.columns.items():
-            content = "\n".join(values).encode() if self.kinds[name] == "category" else values.tobytes()
+        """The fingerprint of the stored columns and of the labels."""
+        digest = hashlib.sha256(b"cop2l table 2\n")
+        for name, kind in self.columns.kinds.items():
+            values, _ = self.column(name)
+            content = "\n".join(values).encode() if kind == "category" else values.tobytes()
             digest.update(f"{name!r} {len(content)}\n".encode() + content)
         return hashlib.sha256(digest.digest() + np.asarray(y, np.int64).tobytes()).hexdigest()
 
@@ -94,71 +113,90 @@ class Rows:
 class Encoder:
     """From stored rows to inputs: column by column numbers, one-hot categories or text, then the indicators of gaps.
 
-    >>> rows = Rows({"age": np.float32([1, np.nan]), "city": np.array(["Bern", "Rom"])},
-    ...             {"age": "number", "city": "category"}, Declared(("age",), {"city": ("Bern", "Genf")}))
-    >>> Encoder.fit("people", [rows], None)(rows)
+    >>> columns = Columns(missing=["age"], categories={"city": ["Bern", "Genf"]}, kinds={"age": "number", "city": "category"})
+    >>> rows = Rows({"age": np.float32([1, np.nan]), "city": np.array(["Bern", "Rom"])}, columns)
+    >>> encoder = Encoder.fit("people", [rows], None)
+    >>> encoder(rows)
     array([[1., 1., 0., 0.],
            [0., 0., 0., 1.]], dtype=float32)
+    >>> encoder.differences(rows)
+    ["'city' is unknown ('Rom') in 1 of 2 rows"]
     """
 
     def __init__(self, columns: Sequence[Mapping[str, Any]]) -> None:
         self.columns = [dict(column) for column in columns]
-        """The name, the kind and the encoding of each column."""
+        """The name, the kind and the encoding of each column; the range of its numbers is for `differences` alone."""
 
     @classmethod
     def fit(cls, title: str, parts: Sequence[Rows], preparing: Rows | None) -> "Encoder":
         """The encoder of declarations; the preparing rows decide what they leave open."""
-        kinds, (missing, categories) = parts[0].kinds, parts[0].declared
-        if absent := sorted({*missing, *categories} - set(kinds)):
-            raise UserError(
-                f"{title} has no input column {absent[0]!r}; name one of its inputs in missing= or categories=."
-            )
-        return cls([_encode_column(title, name, parts, preparing) for name in kinds])
+        return cls([_encode_column(title, name, parts, preparing) for name in parts[0].columns.kinds])
 
     def __call__(self, rows: Rows) -> np.ndarray:
-        values, indicators = [], []
+        inputs, indicators = [], []
         for column in self.columns:
-            stored, gaps = rows.columns[column["name"]], rows.gaps(column["name"])
+            values, gaps = rows.column(column["name"])
             if column["kind"] == "number":
-                stored = np.where(gaps, np.float32(column["constant"]), stored)[:, None]
+                values = np.where(gaps, np.float32(column["constant"]), values)[:, None]
             elif column["kind"] == "category":
-                stored = stored[:, None] == np.array(column["values"])
-            values.append(stored.astype(np.float32))
+                values = values[:, None] == np.array(column["values"])
+            inputs.append(values.astype(np.float32, copy=False))
             if column["indicator"]:
                 indicators.append(gaps[:, None].astype(np.float32))
-        return np.concatenate([*values, *indicators], axis=1)
+        return np.concatenate([*inputs, *indicators], axis=1)
+
+    def differences(self, rows: Rows) -> list[str]:
+        """A phrase for each column of these rows with values unlike those that were learned."""
+        phrases = []
+        for column in self.columns:
+            values, gaps = rows.column(column["name"])
+            if gaps.all():
+                new, reason = gaps, "missing"
+            elif column["kind"] == "category":
+                new = ~gaps & ~np.isin(values, column["values"])
+                reason = f"unknown ({', '.join(map(repr, np.unique(values[new]).tolist()[:3]))})"
+            elif column.get("range"):
+                low, high = column["range"]
+                new = (values < 2 * low - high) | (values > 2 * high - low)
+                reason = f"far outside {low:g} to {high:g}"
+            else:
+                continue
+            if new.any():
+                phrases.append(f"{column['name']!r} is {reason} in {new.sum()} of {len(rows)} rows")
+        return phrases
 
 
 def _encode_column(title: str, name: str, parts: Sequence[Rows], preparing: Rows | None) -> dict[str, Any]:
     """The encoding of one column."""
-    rows = parts[0]
-    kind, (missing, categories) = rows.kinds[name], rows.declared
-    column: dict[str, Any] = {"name": name, "kind": kind, "indicator": name in missing}
-    open_gaps = preparing is None and kind == "number" and not column["indicator"]
-    if open_gaps and any(part.gaps(name).any() for part in parts):
-        raise UserError(
-            f"Column {name!r} of {title} has missing values; fill them, or declare them with missing={name}."
-        )
-    if preparing is not None and kind != "text":
-        column["indicator"] |= bool(preparing.gaps(name).any())
-    if kind == "number":
-        numbers = np.sort(preparing.columns[name][~preparing.gaps(name)]) if preparing is not None else ()
-        return column | {"constant": float(numbers[(len(numbers) - 1) // 2]) if len(numbers) else 0.0}
-    if kind == "text":
-        return column | {"size": int(rows.columns[name].shape[1])}
-    if not (values := list(categories.get(name, ()))):
-        values = [] if preparing is None else sorted(set(preparing.columns[name].tolist()) - {""})
-        if not 0 < len(values) <= MOST_VALUES:
+    columns = parts[0].columns
+    column: dict[str, Any] = {"name": name, "kind": columns.kinds[name], "indicator": name in columns.missing}
+    if column["kind"] == "text":
+        return column | {"size": columns.text_size}
+    values, gaps = (parts[0][:0] if preparing is None else preparing).column(name)
+    column["indicator"] |= bool(gaps.any())
+    if column["kind"] == "number":
+        numbers = np.concatenate([part.column(name)[0] for part in parts])
+        present, learned = numbers[~np.isnan(numbers)], np.sort(values[~gaps])
+        if preparing is None and not column["indicator"] and len(present) < len(numbers):
+            raise UserError(
+                f"Column {name!r} of {title} has missing values; fill them, or declare them with missing={name}."
+            )
+        if len(present):
+            column["range"] = [float(present.min()), float(present.max())]
+        return column | {"constant": float(learned[(len(learned) - 1) // 2]) if len(learned) else 0.0}
+    if not (names := columns.categories.get(name)):
+        names = np.unique(values[~gaps]).tolist()
+        if not 0 < len(names) <= MOST_VALUES:
             problem = (
                 f"more than {MOST_VALUES} values among the examples that prepare inputs"
-                if values
+                if names
                 else "no values that are known in advance"
             )
             raise UserError(
                 f"Column {name!r} of {title} has {problem}; list them with categories={name}=A|B, name the column in text= if"
-                " it is text, or choose other inputs with columns=."
+                f" it is text, or leave it out with drop={name}."
             )
-    return column | {"values": values}
+    return column | {"values": names}
 
 
 def hash_texts(texts: Sequence[str], size: int) -> np.ndarray:

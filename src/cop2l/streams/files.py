@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from cop2l.errors import UserError
-from cop2l.streams.encoding import TEXT_SIZE, Declared, Encoder, Rows, name_list
+from cop2l.errors import UserError, advise
+from cop2l.streams.encoding import STORED, Columns, Encoder, Rows
 from cop2l.streams.own import TEST_SHARE, checked_part, class_numbers, from_parts, preparation
 from cop2l.streams.pictures import Pictures, class_folders, from_folders, picture_files
 from cop2l.streams.scenarios import Labelled
-from cop2l.streams.tables import SUFFIXES, Columns, Part, from_frame, from_table, is_table, read_table
+from cop2l.streams.tables import SUFFIXES, Part, from_frame, from_table, is_table, read_table
 
 ARRAYS = ("x", "y", "domain", "group")
 LARGEST_TEXT_SIZE = 2**20
@@ -26,42 +26,28 @@ BAD_ARCHIVE = (ValueError, OSError, EOFError, TypeError, RuntimeError, zipfile.B
 def read_data(
     path: Path,
     *,
-    label: str = "label",
-    columns: str | Sequence[str] | None = None,
-    text: str | Sequence[str] | None = None,
-    text_size: int = TEXT_SIZE,
-    domain: str | None = None,
-    group: str | None = None,
-    task_order: str | Sequence[str] | None = None,
-    missing: str | Sequence[str] | None = None,
-    categories: Any = None,
     classes: int | Sequence[Any] | None = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
+    task_order: str | Sequence[str] | None = None,
+    **options: Any,
 ) -> Labelled:
-    """The labelled data in a file or a folder, whose name and content tell its format."""
-    if not isinstance(text_size, int) or not 1 <= text_size <= LARGEST_TEXT_SIZE:
-        raise UserError(f"text_size is {text_size}; give a whole number from 1 to {LARGEST_TEXT_SIZE}.")
-    options = Columns(
-        str(label),
-        None if columns is None else name_list(columns),
-        name_list(text),
-        text_size,
-        None if domain is None else str(domain),
-        None if group is None else str(group),
-        task_order if isinstance(task_order, str) else None,
-        Declared.of(missing, categories),
-    )
-    train, test, names = read_columns(path, options)
+    """The labelled data in a file or a folder, whose name and content tell its format; options choose `Columns`."""
+    columns = Columns.of({**options, "task_order": task_order if isinstance(task_order, str) else None})
+    if not isinstance(columns.text_size, int) or not 1 <= columns.text_size <= LARGEST_TEXT_SIZE:
+        raise UserError(
+            f"text_size is {columns.text_size}; give a whole number from 1 to {LARGEST_TEXT_SIZE}."
+        )
+    train, test, names = read_columns(path, columns)
     description: dict[str, Any] = {"source": str(path)}
     if not isinstance(train, Part):
-        train = from_table(train, path, options)
-        kinds = train.x.kinds if isinstance(train.x, Rows) else {}
-        test = test and from_table(test, path, options._replace(kinds=kinds))
-        description["inputs"] = options.as_dict()
-    elif options.order or missing or categories:
+        train = from_table(train, path, columns)
+        learned = train.x.columns if isinstance(train.x, Rows) else columns
+        test = test and from_table(test, path, learned)
+        description["inputs"] = columns.as_dict()
+    elif columns.task_order or columns.drop or columns.missing or columns.categories:
         raise UserError(
-            f"{path} is no table; leave out missing and categories, and list the domains in task_order=."
+            f"{path} is no table; leave out drop, missing and categories, and list the domains in task_order=."
         )
     return from_parts(
         path.stem,
@@ -84,12 +70,8 @@ def examples(
     """
     stored_columns = inputs.get("columns") or ()
     columns = Columns(
-        inputs.get("label", "label"),
-        [] if inputs.get("chosen") else None,
-        text_size=inputs.get("text_size", TEXT_SIZE),
-        domain=inputs.get("domain"),
-        group=inputs.get("group"),
-        order=inputs.get("order"),
+        **{name: inputs[name] for name in STORED if name in inputs},
+        columns=[] if inputs.get("chosen") else None,
         kinds={c["name"]: c["kind"] for c in stored_columns}
         or dict.fromkeys(inputs.get("names") or (), "number"),
     )
@@ -99,6 +81,7 @@ def examples(
         part = from_table(part, title, columns, labels=False)
         if isinstance(part.x, Rows):
             encoder = Encoder(stored_columns) if stored_columns else Encoder.fit(title, [part.x], None)
+            _compare(title, encoder, part.x)
             part = part._replace(x=encoder(part.x))
     if isinstance(part.x, Pictures):
         if len(shape) != 3:
@@ -108,6 +91,20 @@ def examples(
         part = part._replace(x=Pictures(part.x.sources, "L" if shape[0] == 1 else "RGB").array(shape[2]))
     x, y, domain, groups, _ = checked_part(title, part, labels=False)
     return preparation(x)(x), None if y is None else class_numbers(y, names), groups, domain
+
+
+def check_columns(path: Path, columns: Sequence[Mapping[str, Any]]) -> None:
+    """Warn of the columns of a table, among those that a run learned, with values unlike the learned ones."""
+    names = read_table([path]).column_names
+    learned = [column for column in columns if column["name"] in names]
+    chosen = Columns(None, [], kinds={column["name"]: column["kind"] for column in learned})
+    if learned:
+        _compare(str(path), Encoder(learned), from_table(read_table([path], chosen), path, chosen).x)
+
+
+def _compare(title: str, encoder: Encoder, rows: Rows) -> None:
+    if differences := encoder.differences(rows):
+        advise(f"{title} differs from what was learned: {'; '.join(differences)}; check these columns.")
 
 
 def read_columns(path: Path, columns: Columns | None = None) -> Stored:

@@ -11,6 +11,7 @@ from cop2l.plugins import imported, installed_names
 from cop2l.streams.clouds import synthetic
 from cop2l.streams.datasets import DATASETS, digits
 from cop2l.streams.domains import DOMAINS, IMAGES, domain_stream
+from cop2l.streams.encoding import COLUMNS
 from cop2l.streams.pictures import Pictures
 from cop2l.streams.preparing import Preparing
 from cop2l.streams.scenarios import Labelled, Split, draw_examples, split_into_tasks
@@ -19,8 +20,6 @@ from cop2l.streams.task import SCENARIOS, Stream
 GENERATED = ("synthetic",)
 """Streams whose examples are drawn, not stored."""
 NAMES = (*DATASETS, *DOMAINS, "digits", *GENERATED)
-COLUMNS = ("label", "columns", "text", "domain", "group", "missing", "categories", "task_order")
-"""Options of own data that name columns of a table, or values in them."""
 OWN = (*COLUMNS, "text_size", "classes", "task_classes", "size", "test_share", "examples")
 """All options of own data."""
 SIDE = 64
@@ -48,9 +47,8 @@ def load(
     is downloaded, unless `download` is False. `tasks`, `class_seed`, `task_classes`, `order`, `order_seed` and
     `examples` are options of the split (`Split`). `domains` ("permuted" or "rotated") makes a domain-incremental stream
     of square pictures; then `images` are "shared" by all tasks or "disjoint", and `seed` draws the domains. `size` resizes
-    pictures in files. Options of own data are `label`, `columns`, `text`, `text_size`, `domain`, `task_order`, `group`,
-    `classes`, `missing`, `categories` and `test_share`, the share that `seed` draws as a test part if there is none. Options of
-    `synthetic` are passed to it.
+    pictures in files. Options of own data are `classes`, `test_share` (the share that `seed` draws as a test part if there
+    is none), and the uses of columns, `cop2l.streams.encoding.Columns`. Options of `synthetic` are passed to it.
 
     `preparing`: for a table, these rows of task 1, which do not certify, decide how missing values and categories are
     encoded, unless `missing` and `categories` say so.

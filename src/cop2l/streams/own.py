@@ -1,14 +1,15 @@
 """A user's own labelled data: its inputs, label set, domains and test part."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Unpack
 
 import numpy as np
 import torch
 
-from cop2l.errors import UserError
-from cop2l.streams.encoding import Declared, Rows
+from cop2l.errors import UserError, advise
+from cop2l.streams.encoding import Columns, Rows
 from cop2l.streams.pictures import Pictures, Scaled
 from cop2l.streams.preparing import Preparing
 from cop2l.streams.scenarios import (
@@ -19,11 +20,15 @@ from cop2l.streams.scenarios import (
     shuffled_order,
     split_into_tasks,
 )
-from cop2l.streams.tables import Columns, Part, from_frame, from_table, is_frame
+from cop2l.streams.tables import YEAR_FIRST, Part, from_frame, from_table
 from cop2l.streams.task import Stream, take_rows
 
 TEST_SHARE = 0.2
 """The share of the examples that becomes the test part if there is none."""
+FEW_ROWS = 5
+"""A class with fewer rows is named in a warning."""
+MANY_CLASSES = 20
+"""More whole numbers than this are a quantity, if most have fewer rows than this."""
 FOUND_IN_DATA = "found in the data"
 """The label set of a stream whose classes are not listed, in its description."""
 
@@ -65,12 +70,12 @@ def from_arrays(
     (((0, 1), (2, 3)), [17, 15], dtype('float32'))
     """
     description: dict[str, Any] = {}
-    if is_frame(x):
-        columns = Columns(None, declared=Declared.of(missing, categories))
+    if (table := from_frame(x)) is not None:
+        columns = Columns.of({"missing": missing, "categories": categories})._replace(label=None)
         description["inputs"] = columns.as_dict()
-        x = from_table(from_frame(x), name, columns).x
+        x = from_table(table, name, columns).x
         if x_test is not None:
-            x_test = from_table(from_frame(x_test), name, columns._replace(kinds=x.kinds)).x
+            x_test = from_table(from_frame(x_test), name, x.columns).x
     elif missing or categories:
         raise UserError(f"The inputs of {name} are no data frame; leave out missing and categories.")
     data = from_parts(
@@ -109,6 +114,8 @@ def from_parts(
         test = checked_part(name, test)
     names = class_names(train.y, classes)
     x, x_test = train.x, test.x
+    y = class_numbers(train.y, names)
+    _advise_about_labels(name, names, y, listed=classes is not None)
     if not isinstance(x, Pictures | Rows) and (x.shape[1:], x.dtype) != (x_test.shape[1:], x_test.dtype):
         raise UserError(
             f"The training inputs of {name} are {tuple(x.shape[1:])} {x.dtype} and the test inputs "
@@ -116,16 +123,21 @@ def from_parts(
         )
     if (train.domain is None) != (test.domain is None):
         raise UserError(f"Only one part of {name} has domains; give the domains of both parts.")
+    if unlearned := sorted({*(() if test.domain is None else test.domain.tolist())} - set(domains)):
+        raise UserError(
+            f"The test part of {name} has the domain {unlearned[0]!r}, which the training part does not have; remove its"
+            " examples."
+        )
     return Labelled(
         name,
         x,
-        class_numbers(train.y, names),
+        y,
         x_test,
         class_numbers(test.y, names),
         names,
         prepare=preparation(x),
-        domain=_domain_places(name, train.domain, domains),
-        domain_test=_domain_places(name, test.domain, domains),
+        domain=train.domain,
+        domain_test=test.domain,
         domain_names=domains,
         group=train.groups,
         group_test=test.groups,
@@ -156,11 +168,9 @@ def checked_part(name: str, part: Part, *, labels: bool = True) -> Part:
     columns = [None if column is None else _array(column) for column in part[1:]]
     if any(column is not None and column.ndim == 0 for column in columns):
         raise UserError(f"{name} has a single value in place of an array; give one row per example.")
-    y, domain, groups, order = columns
-    domain, groups = (
-        None if column is None else np.array([str(value) for value in column]) for column in (domain, groups)
-    )
-    part = Part(_inputs(name, part.x), y, domain, groups, order)
+    y, *names = columns
+    names = [None if column is None else np.array([str(value) for value in column]) for column in names]
+    part = Part(_inputs(name, part.x), y, *names)
     titles = {"inputs": part.x, "labels": part.y, "domains": part.domain, "groups": part.groups}
     lengths = {title: len(values) for title, values in titles.items() if values is not None}
     if len(set(lengths.values())) != 1:
@@ -172,7 +182,7 @@ def checked_part(name: str, part: Part, *, labels: bool = True) -> Part:
 
 
 def _array(values: Any) -> np.ndarray:
-    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asanyarray(values)
 
 
 def _take_rows(part: Part, rows: np.ndarray) -> Part:
@@ -196,8 +206,9 @@ def class_names(y: Any, classes: int | Sequence[Any] | None) -> tuple[str, ...]:
         return tuple(str(label) for label in range(int(classes)))
     if classes not in (None, len(labels)):
         raise UserError(f"The data has {len(labels)} classes, not {classes}; list their names in classes=.")
-    numbered = all(label.lstrip("-").isdecimal() for label in labels)
-    return tuple(sorted(labels, key=lambda label: (int(label) if numbered else 0, label)))
+    return tuple(
+        sorted(labels, key=lambda label: (int(label), label)) if _are_numbers(labels) else sorted(labels)
+    )
 
 
 def class_numbers(y: Any, names: Sequence[str]) -> np.ndarray:
@@ -212,6 +223,26 @@ def class_numbers(y: Any, names: Sequence[str]) -> np.ndarray:
         )
     numbers: np.ndarray = np.array([places[text] for text in texts], np.int64)[rows]
     return numbers
+
+
+def _advise_about_labels(title: str, names: Sequence[str], y: np.ndarray, *, listed: bool) -> None:
+    """Warn of whole numbers with few rows each, which are no classes, or else of classes with few rows."""
+    counts = np.bincount(y, minlength=len(names)).tolist()
+    rare = [repr(name) for name, rows in zip(names, counts, strict=True) if 0 < rows < FEW_ROWS]
+    if not listed and len(names) > MANY_CLASSES > np.median(counts) and _are_numbers(names):
+        advise(
+            f"The labels of {title} are {len(names)} different whole numbers, as of a quantity; make classes of its ranges, or"
+            " choose another column with label=."
+        )
+    elif rare:
+        classes = ", ".join(rare[:5] + ["..."] * (len(rare) > 5))
+        advise(
+            f"{title} has classes with fewer than {FEW_ROWS} training rows: {classes}; add rows, or remove them."
+        )
+
+
+def _are_numbers(labels: Iterable[str]) -> bool:
+    return all(label.lstrip("-").isdecimal() for label in labels)
 
 
 def _label_texts(labels: Any) -> tuple[list[str], np.ndarray]:
@@ -241,49 +272,41 @@ def _inputs(name: str, x: Any) -> Any:
     """The inputs in the form that a stream stores: bytes of pictures, or finite numbers in float32."""
     if isinstance(x, Pictures | Rows):
         return x
-    if isinstance(x, torch.Tensor):
-        x = x.detach().cpu()
-        if x.dtype == torch.float32:
-            return _finite(name, x)
-        x = x.to(torch.float32).numpy() if x.dtype == torch.bfloat16 else x.numpy()
-    x = x if isinstance(x, np.ndarray) else np.asarray(x)
+    x = _array(x.to(torch.float32) if isinstance(x, torch.Tensor) and x.dtype == torch.bfloat16 else x)
     if x.ndim < 2 or x.dtype.kind not in "biuf":
         raise UserError(f"The inputs of {name} must be numbers; give an array with one row per example.")
     if x.dtype == np.uint8 and x.ndim in (3, 4):
         x = x[:, None] if x.ndim == 3 else x
         channels_last = x.shape[1] not in (1, 3) and x.shape[3] in (1, 3)
         return x.transpose(0, 3, 1, 2) if channels_last else x
-    return _finite(name, x.astype(np.float32, copy=False))
+    x = x.astype(np.float32, copy=False)
+    if not all(np.isfinite(x[start : start + 4096]).all() for start in range(0, len(x), 4096)):
+        raise UserError(f"The inputs of {name} hold a value that is not finite; replace or remove it.")
+    return x
 
 
 def preparation(x: Any) -> Prepare:
     """The preparation of stored inputs, for a model: pictures are scaled to [-1, 1]."""
-    return (
-        Scaled()
-        if isinstance(x, Pictures) or (isinstance(x, np.ndarray) and x.dtype == np.uint8)
-        else identity
-    )
-
-
-def _finite(name: str, x: Any) -> Any:
-    for start in range(0, len(x), 4096):
-        block = x[start : start + 4096]
-        if not (block.isfinite() if isinstance(block, torch.Tensor) else np.isfinite(block)).all():
-            raise UserError(f"The inputs of {name} hold a value that is not finite; replace or remove it.")
-    return x
+    return Scaled() if isinstance(x, Pictures) or getattr(x, "dtype", None) == np.uint8 else identity
 
 
 def _domain_names(name: str, train: Part, task_order: Sequence[Any] | None) -> tuple[str, ...]:
-    """The domains in order: as listed, as the column of order says, or as they first appear."""
+    """The domains in order: as listed; else in order of time, if their rows or names tell it; else as they first appear."""
     if train.domain is None:
         if task_order is not None or train.order is not None:
             raise UserError(
                 f"task_order orders domains, but {name} has none; name the domain of each row with domain=."
             )
         return ()
-    names = list(dict.fromkeys(train.domain.tolist()))
-    if train.order is not None:
-        names.sort(key=lambda domain: train.order[train.domain == domain].min())
+    rows = (train.domain if train.order is None else train.order).tolist()
+    moments = time_keys(rows)
+    if train.order is not None and not moments:
+        raise UserError(
+            f"The column of task_order= in {name} must hold numbers, or dates such as 2024, 2024-03, 2024Q3 and 2024-01-31;"
+            " correct it, or list the domains in task_order=."
+        )
+    pairs = dict.fromkeys(zip(train.domain.tolist(), rows, strict=True))  # in the order of their first rows
+    names = dict.fromkeys(domain for domain, _ in sorted(pairs, key=lambda pair: moments.get(pair[1], 0)))
     if task_order is None:
         return tuple(names)
     order = [str(domain) for domain in task_order]
@@ -292,14 +315,15 @@ def _domain_names(name: str, train: Part, task_order: Sequence[Any] | None) -> t
     return tuple(order)
 
 
-def _domain_places(name: str, domain: np.ndarray | None, names: tuple[str, ...]) -> np.ndarray | None:
-    """The index of each example's domain in the names of the domains."""
-    if domain is None:
-        return None
-    places = {text: place for place, text in enumerate(names)}
-    if unknown_domains := sorted(set(domain.tolist()) - set(names)):
-        raise UserError(
-            f"The test part of {name} has the domain {unknown_domains[0]!r}, which the training part does not have; remove its"
-            " examples."
-        )
-    return np.array([places[text] for text in domain.tolist()])
+def time_keys(names: Sequence[str]) -> dict[str, Any]:
+    """Keys that sort numbers, or dates that begin with the year; empty if one of the names is neither.
+
+    >>> [sorted(names, key=time_keys(names).get) for names in (["10", "9"], ["2024Q3", "2023Q4"], ["2024-10-02", "2024-9"])]
+    [['9', '10'], ['2023Q4', '2024Q3'], ['2024-9', '2024-10-02']]
+    """
+    distinct = set(names)
+    with suppress(ValueError):
+        return {name: float(name) for name in distinct}
+    if all(re.fullmatch(YEAR_FIRST, name) for name in distinct):
+        return {name: [int(digits) for digits in re.findall(r"\d+", name)] for name in distinct}
+    return {}

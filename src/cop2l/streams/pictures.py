@@ -3,6 +3,7 @@
 import hashlib
 import io
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,9 @@ class Pictures(Sequence[np.ndarray]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return Pictures(self.sources[index])
-        return (
-            Pictures([self.sources[i] for i in index])
-            if isinstance(index, np.ndarray)
-            else self.decode(index)
-        )
+        if isinstance(index, np.ndarray):
+            return Pictures([self.sources[i] for i in index])
+        return self.decode(index)
 
     @property
     def mode(self) -> str:
@@ -139,27 +138,21 @@ def _size(picture: np.ndarray) -> str:
     return f"{picture.shape[2]} x {picture.shape[1]}"
 
 
-def class_folders(folder: Path) -> list[str]:
-    """Names of the subfolders, one per class, in order."""
-    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-
-
 def picture_files(folder: Path) -> list[Path]:
     """The pictures in a folder, in the order of their names, without hidden files."""
     files = folder.iterdir() if folder.is_dir() else ()
     return sorted(p for p in files if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
 
 
+def class_folders(folder: Path) -> list[str]:
+    """Names of the subfolders with pictures, one per class, in order."""
+    return sorted(p.name for p in folder.iterdir() if not p.name.startswith(".") and picture_files(p))
+
+
 def from_folders(folder: Path, names: Sequence[str], inside: str = "") -> tuple[Pictures, np.ndarray]:
     """The pictures in folder/<name>/<inside> class by class, and their labels."""
-    files: list[Path] = []
-    labels: list[int] = []
-    for label, name in enumerate(names):
-        pictures = picture_files(folder / name / inside)
-        files += pictures
-        labels += [label] * len(pictures)
-    if not files:
-        raise UserError(
-            f"There are no pictures in the folders below {folder}; give one folder of pictures per class."
-        )
-    return Pictures(files), np.array(labels, np.int64)
+    files = [picture_files(folder / name / inside) for name in names]
+    labels = np.repeat(np.arange(len(names)), [*map(len, files)])
+    if not len(labels):
+        raise UserError(f"There are no pictures in the folders of {folder}; get the data set again.")
+    return Pictures([*chain(*files)]), labels

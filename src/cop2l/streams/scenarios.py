@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from cop2l.streams.encoding import Encoder, Rows
 from cop2l.streams.pictures import Pictures
 from cop2l.streams.preparing import Preparing
 from cop2l.streams.task import SCENARIOS, Scenario, Stream, Task, fingerprint, take_rows
+from cop2l.text import count
 
 Prepare = Callable[[Any], Any]
 REVERSED = "reversed"
@@ -55,17 +56,14 @@ class Labelled:
     prepare: Prepare = identity
     """From stored rows (pictures are uint8) to inputs of a model (float32)."""
     domain: np.ndarray | None = None
-    """The domain of each example, as an index of `domain_names`."""
+    """The domain of each example."""
     domain_test: np.ndarray | None = None
-    domain_names: tuple[str, ...] = ()
+    domain_names: Sequence[Any] = ()
+    """The domains in the order of the tasks; without it, their own order."""
     group: np.ndarray | None = None
     """The name of each example's group."""
     group_test: np.ndarray | None = None
     description: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.domain is not None and not self.domain_names:
-            object.__setattr__(self, "domain_names", tuple(map(str, range(int(self.domain.max()) + 1))))
 
     @property
     def classes(self) -> int:
@@ -94,11 +92,7 @@ class LazyTasks(Sequence[Task]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> "LazyTasks": ...
-    def __getitem__(self, index: int | slice) -> "Task | LazyTasks":
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return LazyTasks(self.x, self.y, self.rows[index], self.prepare[index], self.numbers[index])
         rows = self.rows[index]
@@ -170,16 +164,22 @@ def split_into_tasks(
     data = draw_examples(data, split.get("examples"))
     names: tuple[str, ...] = ()
     if scenario == "domain-incremental" and data.domain is not None and data.domain_test is not None:
-        order = _domain_order(data, split)
-        names = tuple(data.domain_names[d] for d in order)
-        heads = (tuple(range(data.classes)),) * len(order)
-        train, test = ([np.flatnonzero(part == d) for d in order] for part in (data.domain, data.domain_test))
+        domains = _ordered_domains(data, split)
+        names = tuple(map(str, domains))
+        heads = (tuple(range(data.classes)),) * len(names)
+        train, test = (
+            [np.flatnonzero(part == d) for d in domains] for part in (data.domain, data.domain_test)
+        )
     else:
         heads = _task_classes(data, split)
         train, test = ([np.flatnonzero(np.isin(y, head)) for head in heads] for y in (data.y, data.y_test))
         if scenario == "domain-incremental":
             data, heads = _number_within_tasks(data, heads)
-    _refuse_empty_tasks(data.name, train)
+    if empty := [number for number, rows in enumerate(train, 1) if not len(rows)]:
+        raise UserError(
+            f"Task {empty[0]} of {data.name} would have no training example; choose fewer tasks, or list the classes of each"
+            " task with task_classes=."
+        )
     description: dict[str, Any] = {"task_names": list(names)} if names else {}
     prepare: Prepare = data.prepare
     if isinstance(data.x, Rows):
@@ -229,26 +229,17 @@ def lazy_stream(
     )
 
 
-def _refuse_empty_tasks(name: str, train: Sequence[np.ndarray]) -> None:
-    for number, rows in enumerate(train, 1):
-        if not len(rows):
-            raise UserError(
-                f"Task {number} of {name} would have no training example; choose fewer tasks, or list the classes of each"
-                " task with task_classes=."
-            )
-
-
-def _domain_order(data: Labelled, split: Split) -> list[int]:
-    number = len(data.domain_names)
-    if split.get("tasks") not in (None, number):
+def _ordered_domains(data: Labelled, split: Split) -> list[Any]:
+    domains = data.domain_names or np.unique(np.asarray(data.domain)).tolist()
+    if split.get("tasks") not in (None, len(domains)):
         raise UserError(
-            f"{data.name} has {number} domains, so it has {number} tasks; leave out tasks={split['tasks']}."
+            f"The tasks of {data.name} are its {count(len(domains), 'domain')}; leave out tasks={split['tasks']}."
         )
     if split.get("class_seed") is not None or split.get("task_classes") is not None:
         raise UserError(
             f"The tasks of {data.name} are its domains, not groups of classes; leave out class_seed and task_classes."
         )
-    return task_sequence(number, split)
+    return [domains[number] for number in task_sequence(len(domains), split)]
 
 
 def _task_classes(data: Labelled, split: Split) -> tuple[tuple[int, ...], ...]:
@@ -261,7 +252,7 @@ def _task_classes(data: Labelled, split: Split) -> tuple[tuple[int, ...], ...]:
         groups = _numbered_classes(data, split["task_classes"])
         if tasks not in (None, len(groups)):
             raise UserError(
-                f"task_classes lists the classes of {len(groups)} tasks; leave out tasks={tasks}."
+                f"task_classes lists the classes of {count(len(groups), 'task')}; leave out tasks={tasks}."
             )
     return tuple(groups[task] for task in task_sequence(len(groups), split))
 

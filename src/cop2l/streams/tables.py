@@ -2,53 +2,39 @@
 
 import gzip
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cop2l.errors import Advice, UserError, missing_extra
-from cop2l.streams.encoding import TEXT_SIZE, Declared, Rows, hash_texts
+from cop2l.errors import UserError, advise, missing_extra
+from cop2l.streams.encoding import COLUMNS, Columns, Rows, hash_texts
 from cop2l.streams.pictures import Pictures
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 MISSING = "Column {!r} of {} has missing values; fill them, or remove their rows."
+DATES = "Column {0!r} of {1} holds dates; leave it out with drop={0}, or make tasks of it with domain={0}."
 HEAD_BYTES = 1 << 16
-NUMBER = r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?\s*"
-INDEX_NAMES = ("", "index", "id", "row", "row_number", "unnamed: 0", "__index_level_0__")
+NUMBER = r"[-+]?(?=.*\d)(\d{1,3}([,.'’\s]\d{3})+|\d*)([.,]\d*)?([eE][-+]?\d+)?\s*%?"
+PLAIN_NUMBER = r"[-+]?\d*\.?\d*([eE][-+]?\d+)?"
+YEAR_FIRST = r"(1[5-9]|20)\d\d([-./ ]?[QqWw]?\d{1,2}){,2}([T ][\d:.]+\S*)?"
+DATE = rf"{YEAR_FIRST}|\d{{1,2}}[-./]\d{{1,2}}[-./]\d{{2,4}}([T ][\d:.]+\S*)?"
+FEW_ROWS = 20
+MOST_DISTINCT = 0.9
+"""A larger share of distinct texts in a column is that of an ID, or of free text."""
+INDEX_NAME = r"|index|(.*[ _])?id|row|row_number|unnamed: 0|__index_level_0__"
+FORMS = {
+    "empty": "null",
+    "numbers": r"u?int\d+|halffloat|float|double|bool|decimal.*",
+    "text": r"(large_)?string(_view)?|dictionary.*",
+    "pictures": r"(large_)?binary|struct<.*\bbytes: .*",  # as the datasets library writes them
+    "arrays": r"(large_|fixed_size_)?list.*|extension.*",
+    "dates": "(date|time).*",
+}
+"""The forms of a column's values, by the name of their type."""
 SINGLE_INPUTS = ("arrays", "pictures")
 """The forms of a column that is the only input."""
-
-
-class Columns(NamedTuple):
-    """The names of a table's columns, by their use."""
-
-    label: str | None = "label"
-    inputs: Sequence[str] | None = None
-    """None: all columns without another use."""
-    text: Sequence[str] = ()
-    text_size: int = TEXT_SIZE
-    domain: str | None = None
-    group: str | None = None
-    order: str | None = None
-    """Numbers or dates that order the domains: the domain with the least comes first."""
-    declared: Declared = Declared()
-    kinds: Mapping[str, str] = {}
-    """The inputs of a run, each with its kind: number, category or text."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns that hold names, not numbers: 01 and 1 differ."""
-        texts = [name for name, kind in self.kinds.items() if kind in ("category", "text")]
-        beside = [name for name in (self.label, self.domain, self.group) if name is not None]
-        return (*beside, *self.text, *self.declared.categories, *texts)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The choices that a run stores."""
-        choices = {name: getattr(self, name) for name in ("label", "domain", "group", "order", "text_size")}
-        return {**choices, "chosen": self.inputs is not None}
 
 
 class Part(NamedTuple):
@@ -85,17 +71,13 @@ def read_table(files: Sequence[Path], columns: Columns | None = None) -> Any:
     return table
 
 
-def is_frame(x: Any) -> bool:
-    """Whether x is a data frame of pandas or polars, or a pyarrow table."""
-    return hasattr(x, "column_names") or (hasattr(x, "columns") and hasattr(x, "to_numpy"))
-
-
 def from_frame(x: Any) -> Any:
-    """A data frame as a pyarrow table, without the index of pandas."""
-    pa = _pyarrow()
+    """A data frame of pandas (without its index) or of polars, or a pyarrow table, as a pyarrow table; None for other inputs."""
     if hasattr(x, "column_names"):
         return x
-    return x.to_arrow() if hasattr(x, "to_arrow") else pa.Table.from_pandas(x, preserve_index=False)
+    if not (hasattr(x, "columns") and hasattr(x, "to_numpy")):
+        return None
+    return x.to_arrow() if hasattr(x, "to_arrow") else _pyarrow().Table.from_pandas(x, preserve_index=False)
 
 
 def _pyarrow() -> Any:
@@ -108,7 +90,10 @@ def _pyarrow() -> Any:
 
 
 def _csv(file: Path, columns: Columns | None) -> Any:
-    """The table in a CSV or TSV file, whose first bytes tell encoding, delimiter and decimal point."""
+    """The table in a CSV or TSV file, whose first bytes tell encoding, delimiter and decimal point.
+
+    Its first rows decide about the types, and numbers become float32 at once; if a later value does not fit, all values decide.
+    """
     pa = _pyarrow()
     from pyarrow import csv
 
@@ -116,27 +101,31 @@ def _csv(file: Path, columns: Columns | None) -> Any:
         head = stream.read(HEAD_BYTES)
     encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     delimiter, point = dialect(head.decode(encoding, errors="replace"))
-    not_utf8 = UserError(f"{file} is not UTF-8 text, but perhaps Windows-1252; write it again as UTF-8.")
+
+    form = csv.ReadOptions(encoding=encoding), csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+
+    def types(of: Mapping[str, Any]) -> Any:
+        return csv.ConvertOptions(column_types=of, decimal_point=point, strings_can_be_null=True)
+
+    texts = dict.fromkeys(columns.names if columns else (), pa.string())
     try:
-        table = csv.read_csv(
-            str(file),
-            read_options=csv.ReadOptions(encoding=encoding),
-            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types=dict.fromkeys(columns.names if columns else (), pa.string()),
-                decimal_point=point,
-                strings_can_be_null=True,
-            ),
-        )
-        types = dict(zip(table.column_names, table.schema.types, strict=True))
-    except UnicodeDecodeError as error:
-        raise not_utf8 from error
-    except pa.ArrowInvalid as error:
-        if "UTF8" in str(error):
-            raise not_utf8 from error
+        try:
+            with csv.open_csv(str(file), *form, types(texts)) as reader:
+                numbers = [f.name for f in reader.schema if columns and str(f.type) in ("int64", "double")]
+            with csv.open_csv(
+                str(file), *form, types(dict.fromkeys(numbers, pa.float32()) | texts)
+            ) as reader:
+                table = reader.read_all()
+        except pa.ArrowInvalid:
+            table = csv.read_csv(str(file), *form, types(texts))
+        if any(map(pa.types.is_binary, table.schema.types)):
+            raise pa.ArrowInvalid("invalid UTF8 data")
+    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+        if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
+            raise UserError(
+                f"{file} is not UTF-8 text, but perhaps Windows-1252; write it again as UTF-8."
+            ) from error
         raise
-    if any(map(pa.types.is_binary, types.values())):  # text that is not UTF-8
-        raise not_utf8
     return table
 
 
@@ -165,11 +154,10 @@ def from_table(table: Any, file: Path | str, columns: Columns, *, labels: bool =
         present = [name if name in names else None for name in (columns.label, columns.domain, columns.group)]
         columns = columns._replace(label=present[0], domain=present[1], group=present[2])
     inputs = _input_names(names, file, columns)
-    y, domain, group = (
+    y, domain, group, order = (
         None if name is None else _names(table[name], name, file)
-        for name in (columns.label, columns.domain, columns.group)
+        for name in (columns.label, columns.domain, columns.group, columns.task_order if labels else None)
     )
-    order = None if columns.order is None or not labels else _order(table[columns.order], columns.order, file)
     forms = {name: value_form(table[name].type) for name in inputs}
     if len(inputs) == 1 and forms[inputs[0]] in SINGLE_INPUTS and inputs[0] not in columns.text:
         return Part(_single_input(table[inputs[0]], inputs[0], file), y, domain, group, order)
@@ -178,36 +166,35 @@ def from_table(table: Any, file: Path | str, columns: Columns, *, labels: bool =
             f"{file} has a column of arrays or pictures beside other inputs; choose this column, or several of numbers and"
             " text, with columns=."
         )
-    kinds = {name: _kind(name, forms[name], columns) for name in inputs}
-    values = {name: _column(table[name], name, file, kinds[name], columns.text_size) for name in inputs}
+    categories = {*columns.categories, *(name for name in inputs if forms[name] == "text")}
+    kinds = columns.kinds or {
+        name: "text" if name in columns.text else "category" if name in categories else "number"
+        for name in inputs
+    }
+    values = {name: _column(table[name], name, file, kinds[name], columns) for name in inputs}
     if labels and not columns.kinds:
         _warn_of_row_numbers(file, {name: v for name, v in values.items() if kinds[name] == "number"})
-    return Part(Rows(values, kinds, columns.declared), y, domain, group, order)
+    return Part(Rows(values, columns._replace(kinds=kinds)), y, domain, group, order)
 
 
 def _input_names(names: Sequence[str], file: Path | str, columns: Columns) -> list[str]:
     """The input columns in order; those of a run must all be present, and without others unless some were chosen."""
-    beside = {columns.label, columns.domain, columns.group, columns.order}
-    if columns.kinds:
-        missing = [name for name in columns.kinds if name not in names]
-        unexpected = [name for name in names if name not in columns.kinds and name not in beside]
-        refuse_columns(file, missing, unexpected if columns.inputs is None else [], list(columns.kinds))
-        return list(columns.kinds)
-    options = {
-        "label": [columns.label],
-        "columns": columns.inputs or [],
-        "text": columns.text,
-        "domain": [columns.domain],
-        "group": [columns.group],
-        "task_order": [columns.order],
-    }
-    for option, chosen in options.items():
-        if absent := [name for name in chosen if name is not None and name not in names]:
+    beside = {columns.label, columns.domain, columns.group, columns.task_order, *columns.drop}
+    candidates = [name for name in names if name not in beside]
+    if learned := list(columns.kinds):
+        missing = [name for name in learned if name not in names]
+        unexpected = [name for name in candidates if name not in learned]
+        refuse_columns(file, missing, unexpected if columns.columns is None else [], learned)
+        return learned
+    for option in COLUMNS:
+        chosen = getattr(columns, option) or ()
+        if absent := [n for n in ([chosen] if isinstance(chosen, str) else chosen) if n not in names]:
             raise UserError(
                 f"{file} has no column {absent[0]!r}; choose with {option}= among: {', '.join(names)}."
             )
-    inputs = [name for name in names if name not in beside] if columns.inputs is None else columns.inputs
-    inputs = list(dict.fromkeys([*inputs, *columns.text]))
+    inputs = list(
+        dict.fromkeys([*(candidates if columns.columns is None else columns.columns), *columns.text])
+    )
     if not inputs or columns.label in inputs:
         problem = f"takes its label {columns.label!r} for an input" if inputs else "has no column of inputs"
         raise UserError(f"{file} {problem}; choose others with columns= and text=.")
@@ -226,15 +213,6 @@ def refuse_columns(
         )
 
 
-def _kind(name: str, form: str, columns: Columns) -> str:
-    """The kind of an input: that of the run, else the declared one, else that of its values."""
-    if name in columns.kinds:
-        return columns.kinds[name]
-    if name in columns.text:
-        return "text"
-    return "category" if name in columns.declared.categories or form == "text" else "number"
-
-
 def _array(column: Any) -> Any:
     """A column as one plain array."""
     pa = _pyarrow()
@@ -244,70 +222,87 @@ def _array(column: Any) -> Any:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _names(column: Any, name: str, file: Path | str) -> np.ndarray:
-    """A column of labels, domains or groups."""
-    names = _array(column).to_pylist()
-    if None in names or "" in names:
+def _distinct(column: Any) -> tuple[list[Any], np.ndarray]:
+    """The distinct values of a column, and the index of each row's value among them; gaps come last."""
+    array = _array(column)
+    encoded = (array.cast("string") if value_form(array.type) == "empty" else array).dictionary_encode()
+    values = encoded.dictionary.to_pylist()
+    return values, encoded.indices.fill_null(len(values)).to_numpy()
+
+
+def _names(column: Any, name: str, file: Path | str) -> Any:
+    """A column of labels, domains, groups or moments."""
+    values, places = _distinct(column)
+    if column.null_count or "" in values:
         raise UserError(MISSING.format(name, file))
-    return np.array(names)
+    return np.array(values)[places]
 
 
-def _order(column: Any, name: str, file: Path | str) -> np.ndarray:
-    types = _pyarrow().types
-    if not (types.is_temporal(column.type) or value_form(column.type) == "numbers") or column.null_count:
-        raise UserError(
-            f"Column {name!r} of {file} must hold a number or a date such as 2024-01-31 in each row; correct it, or list the"
-            " domains in task_order=."
-        )
-    values: np.ndarray = _array(column).to_numpy(zero_copy_only=False)
-    return values
-
-
-def _column(column: Any, name: str, file: Path | str, kind: str, text_size: int) -> np.ndarray:
+def _column(column: Any, name: str, file: Path | str, kind: str, columns: Columns) -> Any:
     """One input as it is stored: numbers, texts of categories, or hashed text."""
-    array, form = _array(column), value_form(column.type)
     if kind == "number":
-        return _numbers(array, name, file, form)
-    if form not in ("text", "numbers", "empty") or (kind == "text" and form == "numbers"):
+        return _numbers(column, name, file)
+    form = value_form(column.type)
+    if form in ("other", *SINGLE_INPUTS) or (kind == "text" and form in ("numbers", "dates")):
         raise UserError(f"Column {name!r} of {file} is not text; leave it out of text=.")
-    texts = ["" if value is None else str(value) for value in array.to_pylist()]
+    distinct, places = _distinct(column)
+    texts = [*map(str, distinct), ""]
     if kind == "text":
-        return hash_texts(texts, text_size)
-    distinct = set(texts) - {""}
-    non_numbers = {text for text in distinct if not re.fullmatch(NUMBER, text)}
-    if form == "text" and len(distinct) > 2 and 0 < len(non_numbers) < len(distinct) / 2:
-        raise UserError(
-            f"Column {name!r} of {file} holds numbers and the text {min(non_numbers)!r}; leave the cell empty where a value is"
-            " missing."
-        )
-    return np.array(texts)
+        return hash_texts(np.array(texts)[places], columns.text_size)
+    if name not in {*columns.kinds, *columns.categories}:
+        _refuse_no_category(set(texts) - {""}, len(column), name, file)
+    return np.array(texts)[places]
 
 
-def _numbers(array: Any, name: str, file: Path | str, form: str) -> np.ndarray:
+def _numbers(column: Any, name: str, file: Path | str) -> Any:
+    """A column of numbers in float32, which stays in chunks."""
+    if (form := value_form(column.type)) == "dates":
+        raise UserError(DATES.format(name, file))
     if form not in ("numbers", "empty"):
-        cells = [(row, str(cell)) for row, cell in enumerate(array.to_pylist(), 1) if cell is not None]
-        row, value = next((cell for cell in cells if not re.fullmatch(NUMBER, cell[1])), cells[0])
+        cells = [(row, str(cell)) for row, cell in enumerate(column.to_pylist(), 1) if cell is not None]
+        row, value = next((cell for cell in cells if not re.fullmatch(NUMBER, cell[1].strip())), cells[0])
         raise UserError(
             f"Column {name!r} of {file} holds numbers, but {value!r} in row {row}; correct the cell, or leave it empty if the"
             " value is missing."
         )
-    with np.errstate(over="ignore"):
-        numbers: np.ndarray = array.cast("float64").to_numpy(zero_copy_only=False).astype(np.float32)
-    if np.isinf(numbers).any():
+    if str(column.type) != "float":
+        column = column.cast("float64", safe=False).cast("float32", safe=False)
+    if _pyarrow().compute.any(_pyarrow().compute.is_inf(column)).as_py():
         raise UserError(f"Column {name!r} of {file} has a value that is not finite; replace or remove it.")
-    return numbers
+    return column
 
 
-def _warn_of_row_numbers(file: Path | str, numbers: Mapping[str, np.ndarray]) -> None:
+def _refuse_no_category(texts: set[str], rows: int, name: str, file: Path | str) -> None:
+    """Refuse a column of texts that are numbers or dates in another form, or another one in nearly every row."""
+    title = f"Column {name!r} of {file}"
+    non_numbers = {text for text in texts if not re.fullmatch(NUMBER, text.strip())}
+    if len(texts) > 2 and 0 < len(non_numbers) < len(texts) / 2:
+        raise UserError(
+            f"{title} holds numbers and the text {min(non_numbers)!r}; leave the cell empty where a value is missing."
+        )
+    if not non_numbers and (marked := [t for t in texts if not re.fullmatch(PLAIN_NUMBER, t.strip())]):
+        raise UserError(
+            f"{title} holds numbers such as {min(marked)!r}; write them as 1234.5, take them as names with categories={name}, or"
+            f" leave the column out with drop={name}."
+        )
+    if texts and all(re.fullmatch(DATE, t.strip()) for t in texts):
+        raise UserError(DATES.format(name, file))
+    if rows >= FEW_ROWS and len(texts) > MOST_DISTINCT * rows:
+        raise UserError(
+            f"{title} has another text in nearly every row, as an ID; leave it out with drop={name}, or name it in text= if"
+            " it is text."
+        )
+
+
+def _warn_of_row_numbers(file: Path | str, numbers: Mapping[str, Any]) -> None:
     """Warn of a column that counts the rows: in a file sorted by class it tells the class."""
-    for name, values in numbers.items():
+    for name, column in numbers.items():
+        values = np.asarray(column)
         counts = len(values) > 2 and bool((np.diff(values) == 1).all())
-        if counts or (name.lower() in INDEX_NAMES and len(np.unique(values)) == len(values)):
-            warnings.warn(
-                f"Column {name!r} of {file} looks like a row number or an index, which can tell the class; choose the inputs"
-                " without it with columns=.",
-                Advice,
-                stacklevel=2,
+        if counts or (re.fullmatch(INDEX_NAME, name.lower()) and len(np.unique(values)) == len(values)):
+            advise(
+                f"Column {name!r} of {file} looks like a row number or an ID, which can tell the class; leave it out with"
+                f" drop={name}."
             )
 
 
@@ -324,7 +319,7 @@ def _single_input(column: Any, name: str, file: Path | str) -> Any:
             [c if isinstance(c, bytes) else c.get("bytes") or folder / str(c["path"]) for c in cells]
         )
     shape = [len(array)]
-    while _is_list(array.type):
+    while value_form(array.type) == "arrays":
         inner, sizes = array.flatten(), pa.compute.list_value_length(array)
         if len(array) == 0 or pa.compute.count_distinct(sizes).as_py() > 1:
             raise UserError(
@@ -340,23 +335,5 @@ def _single_input(column: Any, name: str, file: Path | str) -> Any:
 
 
 def value_form(kind: Any) -> str:
-    """The form of a column's values, by their type: numbers, arrays, pictures, text, empty or other."""
-    types = _pyarrow().types
-    forms = {
-        "empty": (types.is_null,),
-        "numbers": (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal),
-        "text": (types.is_string, types.is_large_string, types.is_string_view, types.is_dictionary),
-        "pictures": (types.is_binary, types.is_large_binary, _is_encoded),
-        "arrays": (_is_list, lambda kind: hasattr(kind, "storage_type")),
-    }
-    return next((form for form, checks in forms.items() if any(check(kind) for check in checks)), "other")
-
-
-def _is_encoded(kind: Any) -> bool:
-    """Whether a type is that of pictures in the datasets library."""
-    return _pyarrow().types.is_struct(kind) and "bytes" in {field.name for field in kind}
-
-
-def _is_list(kind: Any) -> bool:
-    types = _pyarrow().types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    """The form of a column's values, by their type: numbers, arrays, pictures, text, dates, empty or other."""
+    return next((form for form, pattern in FORMS.items() if re.fullmatch(pattern, str(kind))), "other")

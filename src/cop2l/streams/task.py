@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -69,11 +69,7 @@ class Stream(Sequence[Task]):
     def __iter__(self) -> Iterator[Task]:
         return iter(self.train)
 
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Stream": ...
-    def __getitem__(self, index: int | slice) -> "Task | Stream":
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             names = ("train", "test", "heads", "task_names", "groups", "test_groups")
             return replace(self, **{name: getattr(self, name)[index] for name in names})
