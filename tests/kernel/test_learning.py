@@ -18,6 +18,7 @@ from learner_cases import (
 )
 from torch import nn
 
+from cop2l.kernel.exact import sample
 from cop2l.kernel.options import Refusal
 from cop2l.models import build
 from cop2l.randomness import private_randomness
@@ -168,6 +169,12 @@ def test_inputs_of_any_form_give_the_bits_of_plain_ones_and_are_left_alone(tmp_p
         ends.append(parameters(model))
     assert same_bits(*ends)
     assert [digests(x) for x in given] == before
+
+
+def test_examples_are_taken_in_the_default_layout():
+    """Another one may round differently: the rebuilt sample would not be in the layout of the first."""
+    x = torch.zeros(8, 2, 3, 3).to(memory_format=torch.channels_last)
+    assert sample(x, torch.zeros(8), 1, 0).take(np.arange(5)).x.is_contiguous()
 
 
 # ---- models of the user's own

@@ -574,16 +574,16 @@ def test_a_certificate_is_written_again_only_with_its_tensors(tmp_path):
 def test_the_trace_and_the_table():
     case = a_case()
     events = []
-    learner = a_learner(case, stop="preference")
-    learner.learn(case.x[0], case.y[0], progress=events.append)
+    learner = learn(a_learner(case, stop="preference"), case, (1,))
+    learner.learn(case.x[1], case.y[1], progress=events.append)
     assert [event["iteration"] for event in events] == list(range(len(events)))
     assert learner.engine.trace == events
-    assert max(e["iteration"] for e in events if e["least"]) == learner.engine.sets[0].iterations
-    shown = str(learner.certify(data_of(case, 1)))
+    assert max(e["iteration"] for e in events if e["least"]) == learner.engine.sets[1].iterations
+    shown = str(learner.certify(data_of(case, 2)))
     assert "error <=" in shown
     assert "preference" in shown
     assert "With probability at least 95 % over the draw of the data" in shown
-    assert learner.memory_used == len(learner.engine.buffer[0])
+    assert learner.memory_used == sum(map(len, learner.engine.buffer))
 
 
 @pytest.mark.parametrize("preset", PRESETS)

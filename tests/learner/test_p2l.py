@@ -152,9 +152,9 @@ def algorithm_2(W, S, B, heads, options):
 @pytest.mark.parametrize("grid", [False, True])
 @pytest.mark.parametrize(("k", "scenario"), [(1, "class-incremental"), (3, "task-incremental")])
 def test_mp2l_is_algorithm_2(stop, with_buffer, grid, k, scenario):
-    """From random weights, and from zero, where all losses are equal; then again with K given."""
+    """From weights so large that losses of S and B mix, and from zero, where all losses are equal; then again with K given."""
     case = case_of(
-        scenario, [18, 12], stop=stop, omega=3.0, max_iterations=9, grid=grid, gamma=1.0, noise=0.05,
+        scenario, [18, 12], stop=stop, omega=1.5, max_iterations=9, grid=grid, gamma=1.0, noise=0.05,
         **{**SMALL, "k": k, "batch": 64, "lr": 0.2},
     )  # fmt: skip
     S, B = case.sample(1, np.arange(18)), case.sample(2, np.arange(12)) if with_buffer else None
@@ -166,7 +166,7 @@ def test_mp2l_is_algorithm_2(stop, with_buffer, grid, k, scenario):
     heads = np.array(
         [[scenario == "class-incremental" or c in head for c in range(4)] for head in [(), *case.heads]]
     )
-    for scale in (1.0, 0.0):
+    for scale in (9.0, 0.0):
         for parameter in model.parameters():
             parameter.data *= scale
         start = parameters(model)
