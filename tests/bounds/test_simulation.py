@@ -88,15 +88,6 @@ def test_the_random_table_beats_a_bound_that_does_not_pay_for_what_the_data_chos
     fails("no price for the sets", table_violations(unpaid, two_sets(), 2000, 3), 2000)
 
 
-# --- thresholds on a line ----------------------------------------------------
-
-FLIP = 0.1  # the label is 1 above the task's threshold, and wrong with this probability
-
-
-def threshold_risk(theta, true: float):
-    return FLIP + (1 - 2 * FLIP) * np.abs(theta - true)
-
-
 # --- preference -------------------------------------------------------------------------------------------------
 
 
@@ -137,95 +128,6 @@ def test_preference_with_nearest_neighbours_on_noise(limit):
         control += bounds.binomial_tail_inverse(missed, n - picked, LOG) < 0.5
     holds(f"preference, nearest neighbours, grid {grid}", violations, runs)
     fails("errors outside the picks, unpaid", control, runs)
-
-
-# --- preference, buffer: a continual learner on a line -----------------------------------------------------
-# One number theta, two tasks with different thresholds, mP2L with block size 1, the threshold buffer, early
-# stopping on (|G| + errors)/n: everything the claim of docs/theory.md speaks of, small enough for thousands of runs.
-
-TRUE = (0.3, 0.5)
-SIZE, MEMORY, OMEGA, GAMMA, MOST = 300, 200, 2.0, 0.02, 12
-
-
-def loss(theta: float, x, y):
-    return np.where(y, theta - x, x - theta).clip(0)
-
-
-def line_run(generator, grid: tuple[int, ...] = ()):
-    """Learn both tasks; per task: x, y, marks, picks that count for the claim, kept picks, K, and the final theta."""
-    tasks = []
-    for true in TRUE:
-        x = generator.random(SIZE)
-        y = (x >= true) ^ (generator.random(SIZE) < FLIP)
-        tasks.append({"x": x, "y": y, "u": generator.random(SIZE), "G": np.zeros(SIZE, dtype=bool)})
-    theta = 0.9
-    for s, task in enumerate(tasks, start=1):
-        pool = [(task, 1.0, np.ones(SIZE, dtype=bool))]
-        # In the buffer after task s-1: not in the task's kept C, and with a mark below the threshold.
-        pool += [
-            (old, OMEGA, ~old["C"] & (old["u"] < MEMORY / ((s - 1) * (~old["C"]).sum())))
-            for old in tasks[: s - 1]
-        ]
-        picked = [np.zeros(SIZE, dtype=bool) for _ in pool]
-        trajectory = []
-        for j in range(MOST + 1):
-            own_picks = picked[0]
-            errors = int((((task["x"] >= theta) != task["y"]) & ~own_picks).sum())
-            losses = [
-                np.where(inside & ~t, weight * loss(theta, sample["x"], sample["y"]), -1.0)
-                for (sample, weight, inside), t in zip(pool, picked, strict=True)
-            ]
-            where = int(np.argmax([values.max() for values in losses]))
-            stopped = losses[where].max() < GAMMA
-            if (
-                not grid or j in grid or stopped
-            ):  # a stop between two points of the grid is paid for as the next
-                paid = min(filter(j.__le__, grid), default=j)
-                trajectory.append((int(own_picks.sum()) + errors, paid, theta, [t.copy() for t in picked]))
-            if stopped:
-                break
-            pick = int(np.argmax(losses[where]))
-            picked[where][pick] = True
-            theta += 0.5 / (j + 1) * (pool[where][0]["x"][pick] - theta)
-        _, task["K"], theta, kept_picks = min(trajectory, key=lambda step: step[:2])
-        for (sample, _, _), all_picks, kept_part in zip(pool, picked, kept_picks, strict=True):
-            sample["G"] |= kept_part if sample is task else all_picks
-            sample["C"] = kept_part if sample is task else sample["C"] | kept_part
-    return theta, tasks
-
-
-@pytest.mark.parametrize("grid", [(), grid_points(MOST)], ids=["any", "grid"])
-def test_preference_and_buffer_with_a_continual_learner(grid):
-    runs, generator, N = 1500, np.random.default_rng(8), len(grid) or None
-    kinds: dict[str, list[float]] = {"preference": [], "buffer": []}
-    violated = dict.fromkeys(kinds, 0)
-    picks = 0
-    for _ in range(runs):
-        theta, tasks = line_run(generator, grid)
-        violation = dict.fromkeys(kinds, False)
-        for task, true in zip(tasks, TRUE, strict=True):
-            errors = ((task["x"] >= theta) != task["y"]) & ~task["G"]
-            selected = task["u"] < MEMORY / (2 * SIZE)
-            c = (task["G"] | errors) & selected
-            value = {
-                "preference": bounds.preference_certificate(
-                    SIZE, int(task["G"].sum()), int(errors.sum()), task["K"], 2, LOG, grid=N
-                ).value,
-                "buffer": bounds.buffer_certificate(
-                    int(selected.sum()), int(c.sum()), task["K"], 2, LOG, grid=N
-                ).value,
-            }
-            for kind, ratios in kinds.items():
-                violation[kind] |= value[kind] < threshold_risk(theta, true)
-                if task is tasks[1]:
-                    ratios.append(value[kind] / threshold_risk(theta, true))
-        picks += int(tasks[0]["G"].sum())
-        for kind in kinds:
-            violated[kind] += violation[kind]
-    assert picks > runs  # the learner does pick, also from the buffer
-    for kind, ratios in kinds.items():
-        holds(f"{kind}, continual learner, grid {N}", violated[kind], runs)
-        sharp(f"{kind}, continual learner, in units of the risk", ratios, 1.0)
 
 
 # --- hold-out, and any of them at any time -----------------------------------------------------------------------

@@ -504,13 +504,6 @@ def test_a_configuration_takes_another_model(name, model):
     build(config.model, inputs=(1, 28, 28), classes=10, **config.architecture)
 
 
-def test_methods_that_train_alike_are_given_the_same_step_on_digits():
-    alike = ("cop2l", "replay", "der++", "gdumb", "ewc", "lwf", "finetuning", "joint")
-    assert {
-        grid.single_run(grid.read_configuration("digits"), {"method": name}).options["lr"] for name in alike
-    } == {0.1}
-
-
 def test_a_stream_of_features_stands_for_the_settings_of_features():
     config = grid.single_run(grid.read_configuration("cifar10@dinov2-vits14-70"), {"method": "replay"})
     by_options = grid.single_run(

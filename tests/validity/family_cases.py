@@ -94,7 +94,7 @@ def net_counts(delta, broken, n=8, lost=0.56, gained=0.42):
     return float(chance[bound < lost - gained].sum())
 
 
-def picked_too(delta, broken, iterations, n=40, picked=15, lost=0.5):
+def picked_too(delta, broken, iterations=15, n=40, picked=15, lost=0.5):
     """The model has memorised the picked examples and loses half of all others; broken: counted on the picked ones too."""
     b = np.arange(n - picked + 1)
     if broken:
@@ -150,11 +150,7 @@ CASES = {
     "average: more than a quarter of delta": (0.35, large_share),
     "forgetting: all of delta for what was lost, and for the net": (0.3, both_halves),
     "forgetting: lost less gained as one count": (0.3, net_counts),
-    "forgetting: counted on picked examples": (0.3, partial(picked_too, iterations=15)),
-    "hold-out case: no picks at the task itself, but from the buffer later": (
-        0.3,
-        partial(picked_too, iterations=0),
-    ),
+    "forgetting: counted on picked examples": (0.3, picked_too),
     "groups: one that was chosen after looking": (0.3, chosen_group),
     "groups: the recorded attribute read as the true one": (0.3, true_attribute),
     "several families: all of delta for each": (0.25, several_families),

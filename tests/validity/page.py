@@ -33,13 +33,6 @@ does not learn, and theory gives it (last column).
 
 {sharp}
 
-## The luckiest of many predictors
-
-Pure noise, a nearly unrelated predictor after every update, one example picked at a time, and
-early stopping that keeps the best of up to 24 iterations.
-
-{searching}
-
 ## Hold-out
 
 Half of every task withheld by marks, in all three scenarios, on pure noise.
@@ -103,7 +96,6 @@ def faults(results):
     intact = {
         "all settings": results["all"],
         **results["claims"],
-        **results["searching"],
         **results["holdout"],
     }
     for factor, levels in results["factors"].items():
@@ -207,7 +199,6 @@ def page(results):
         programs=certificates_table(programs),
         program_sharp=sharp_table(programs["sharp"]),
         program_controls=controls_table(programs["controls"]),
-        searching=table(["kind", *HEAD], [row(*item) for item in results["searching"].items()]),
         holdout=table(["method", *HEAD], [row(*item) for item in results["holdout"].items()]),
         family_runs=results["families"]["every"],
         families=certificates_table(results["families"]),

@@ -20,13 +20,11 @@ from whole_runs import (
     LEVEL,
     METHODS,
     SCENARIOS,
-    SEARCHES,
     SHARP,
     control,
     holdout,
     rate,
     run_setting,
-    searching,
     settings,
     sharp,
     sharp_rate,
@@ -109,7 +107,6 @@ def results(run_all, times=1.0):
             {"kind": kind, "tasks": tasks, "picks": picks, "expected": sharp_rate(kind, tasks, picks), **rates}
             for (kind, tasks, picks), rates in sharply.items()
         ],
-        "searching": rates_of({kind: jobs(200, searching, kind) for kind in SEARCHES}),
         "holdout": {
             f"{name}, {'after every task' if anytime else 'after the last task'}": rates
             for (name, anytime), rates in rates_of(methods).items()

@@ -351,24 +351,6 @@ def sharp(kind, tasks, picks, seed, n=40):
     return judged((world.risk(lambda x: np.zeros(len(x), int), t), bounds[t - 1]) for t in errors)
 
 
-# ---- searching cases: an unrelated predictor after every update; early stopping keeps the best of them
-
-SEARCHES = {
-    "kl": {"buffer": "uniform", "stop": "kl"},
-    "preference": {"buffer": "threshold", "stop": "preference"},
-    "buffer": {"buffer": "threshold", "stop": "preference"},
-}
-
-
-def searching(kind, seed, tasks=1, n=57):
-    """One run on pure noise that keeps the luckiest of many predictors; many iterations, one example each."""
-    world = world_of("waves", DOMAINS, tasks)
-    samples = tasks_of(world, [n] * tasks, np.random.default_rng([seed, 3]))
-    options = {"k": 1, "omega": 1.0, "batch": 8, "epochs": 1, "lr": 2.0, "gamma": 1e-6}
-    options |= {"max_iterations": 24, "grid": True, "memory": 10**4, "tasks": tasks, "seed": seed}
-    return run(world, Waves(2, seed), samples, DOMAINS, kind=kind, **SEARCHES[kind], **options)
-
-
 # ---- hold-out: any method, a part of every task withheld in advance
 
 METHODS = ("finetuning", "replay", "joint", "gdumb")
