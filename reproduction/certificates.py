@@ -9,7 +9,7 @@ from cop2l.report.metric import KINDS
 from reproduction.machines import Machines
 from reproduction.markdown import folded, paragraphs, points, rate, table
 from reproduction.numbers import sweep_command
-from reproduction.ours import AS_PUBLISHED, DEFAULT, HYBRID, Sample, Setup, pick, streams
+from reproduction.ours import AS_PUBLISHED, DEFAULT, Sample, Setup, pick, streams
 
 HALF = (("holdout", 0.5),)
 TENTH = (("holdout", 0.1),)
@@ -17,7 +17,6 @@ CONTENDERS = (
     ("cop2l", AS_PUBLISHED, "CoP2L, paper"),
     ("cop2l", (("buffer", "threshold"),), "CoP2L, paper with a threshold buffer"),
     ("cop2l", DEFAULT, "CoP2L, preset picking"),
-    ("cop2l", HYBRID, "CoP2L, hybrid"),
     ("replay", HALF, "Replay, half held out"),
     ("replay", TENTH, "Replay, a tenth held out"),
 )

@@ -10,7 +10,6 @@ from reproduction.ours import (
     AS_PUBLISHED,
     BASELINE_SETTINGS,
     DEFAULT,
-    HYBRID,
     MEMORY,
     Change,
     Sample,
@@ -21,26 +20,18 @@ from reproduction.ours import (
 
 CLOSED = ("ncm", "slda", "ranpac")
 WITHHELD = (0.8, 0.6)
-RANDOM = "random-features"
 WIDTH = 384
 """The numbers that an example in memory is counted as: the width of the features."""
 INTRODUCTION = """\
 The paper does not compare with learners in closed form: nearest class mean (`ncm`), linear discriminant analysis
-(`slda`) and ridge regression on random features (`ranpac`). They keep sums over features instead of examples. `hybrid`
-starts each task with such a solution, of the features (linear) or of random features. All streams are
-class-incremental. Without a withheld part, `ncm` and `slda` give the same result for every seed. "Numbers kept" are
+(`slda`) and ridge regression on random features (`ranpac`). They keep sums over features instead of examples. All streams
+are class-incremental. Without a withheld part, `ncm` and `slda` give the same result for every seed. "Numbers kept" are
 stored between tasks beside the model; an example counts as 384."""
 HEADER = (
     "method", "learned share of each task", "accuracy", "forgetting", "claimed bound", "test error", "numbers kept",
     "machine, seconds a run",
 )  # fmt: skip
-SUMMARY_HEADER = (
-    "stream",
-    "best of the paper's methods",
-    "best in closed form",
-    "hybrid, linear",
-    "hybrid, random features",
-)
+SUMMARY_HEADER = ("stream", "best of the paper's methods", "best in closed form")
 
 
 def section(samples: Sequence[Sample], machines: Machines) -> str:
@@ -56,8 +47,9 @@ def section(samples: Sequence[Sample], machines: Machines) -> str:
         commands = "\n".join(f"- {label}: `{sweep_command(sample.runs)}`" for label, sample in rows.items())
         tables.append(paragraphs(f"**{stream.name}**", table(HEADER, lines), folded("Commands", commands)))
     summary = [summary_row(stream, rows) for stream, rows in by_stream]
-    legend = "In the summary a preset has its accuracy and, in parentheses, its claim (mean over tasks), in per cent."
-    return paragraphs(INTRODUCTION, legend, table(SUMMARY_HEADER, summary), *tables)
+    return paragraphs(
+        INTRODUCTION, "The summary has accuracies in per cent.", table(SUMMARY_HEADER, summary), *tables
+    )
 
 
 def _has_closed(samples: Sequence[Sample], stream: Setup) -> bool:
@@ -68,8 +60,8 @@ def _has_closed(samples: Sequence[Sample], stream: Setup) -> bool:
 def contenders(samples: Sequence[Sample], stream: Setup) -> dict[str, Sample]:
     """The samples of a table by their names, among them the two most accurate baselines of the paper."""
 
-    def of(method: str, *changes: Change, model: str | None = None) -> Sample | None:
-        return pick(samples, stream._replace(model=model or stream.model), method, changes)
+    def of(method: str, *changes: Change) -> Sample | None:
+        return pick(samples, stream, method, changes)
 
     baselines = [sample for name in BASELINE_SETTINGS if (sample := of(name, *AS_PUBLISHED))]
     baselines.sort(key=_accuracy, reverse=True)
@@ -85,8 +77,6 @@ def contenders(samples: Sequence[Sample], stream: Setup) -> dict[str, Sample]:
             for name in CLOSED
             for share in WITHHELD
         },
-        "hybrid, linear": of("cop2l", *HYBRID),
-        "hybrid, random features": of("cop2l", *HYBRID, model=RANDOM),
     }
     return rows | {label: sample for label, sample in further.items() if sample}
 
@@ -111,9 +101,8 @@ def _row(label: str, sample: Sample, machines: Machines) -> tuple[str, ...]:
 
 
 def _learned_share(sample: Sample) -> float:
-    """The share of each task whose examples train without certifying; picks are not counted."""
-    settings = sample.runs[0].settings
-    return float(settings.get("prior") or 1.0) if sample.method == "cop2l" else 1 - settings["holdout"]
+    """The share of each task that the method may learn from."""
+    return 1.0 - float(sample.runs[0].settings["holdout"])
 
 
 def numbers_kept(sample: Sample) -> int:
@@ -126,13 +115,9 @@ def numbers_kept(sample: Sample) -> int:
 
 
 def summary_row(stream: Setup, rows: dict[str, Sample]) -> tuple[str, ...]:
-    """The most accurate methods on one stream, and the presets with their claims."""
+    """The most accurate methods on one stream."""
     trained = [label for label in rows if label in BASELINE_SETTINGS or label == "cop2l, paper"]
     closed = [label for label in rows if label in CLOSED or "withheld" in label]
     best = [max(labels, key=lambda label: _accuracy(rows[label]), default="") for labels in (trained, closed)]
     cells = [f"`{label}` {100 * _accuracy(rows[label]):.2f}" if label else "–" for label in best]
-    for label in SUMMARY_HEADER[3:]:
-        bound = rows[label].spread("bound") if label in rows else None
-        accuracy = f"{100 * _accuracy(rows[label]):.2f}" if label in rows else "–"
-        cells.append(f"{accuracy} ({rate_text(bound.mean, upwards=True)})" if bound else accuracy)
     return stream.name, *cells

@@ -11,6 +11,7 @@ from typing import Any
 
 from cop2l.experiments.records import Count, Record, Summary, decode_record
 from cop2l.files import read_json, read_lines, write_text
+from cop2l.learner.presets import PRESETS
 from cop2l.report.runs import Run, RunSet, find_runs
 
 ENVIRONMENT = ("cop2l", "python", "torch", "cuda", "cpu", "cores", "threads", "device")
@@ -42,7 +43,8 @@ def read_runs(paths: Sequence[Path]) -> RunSet:
     folders = [path for path in paths if not collected_files(path)]
     run_set = find_runs(folders) if folders else RunSet(())
     lines = [(line, file) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-    return replace(run_set, runs=(*run_set.runs, *(collected_run(*line) for line in lines)))
+    runs = [run for line in lines if (run := collected_run(*line))]
+    return replace(run_set, runs=(*run_set.runs, *runs))
 
 
 def collected_files(path: Path) -> list[Path]:
@@ -50,9 +52,13 @@ def collected_files(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(path.glob("*-*.jsonl"))
 
 
-def collected_run(line: str, file: Path) -> Run:
-    """The run of a line."""
+def collected_run(line: str, file: Path) -> Run | None:
+    """The run of a line; None for a preset that is no longer part of cop2l."""
     content = json.loads(line)
+    if content["config"].get("options", {}).get("preset", "paper") not in PRESETS:
+        return None
+    for row in content["summary"]["tasks"]:
+        row.pop("prior", None)  # older runs of these presets have it, and it is 0
     summary = decode_record(Summary, content["summary"], file)
     records: list[Record] = [
         decode_record(CollectedRecord, {"task": s, "accuracy": row, "tasks": [], **record}, file)

@@ -41,13 +41,6 @@ RESNET50 = {"cop2l": {"k": 16}, "icarl": {"epochs": 30}}
 HALVED = ("finetuning", "replay", "der++")
 """Methods with half the epochs on task-incremental streams."""
 BASELINE_KEYS = ("epochs", "batch", "lr")
-ANALYTIC = {"prior_lr": 0.01, "start": "slda", "prior": 0.4, "prior_memory": 0.0, "max_iterations": 0}
-ON_FEATURES: dict[str, dict[str, Any]] = {
-    "linear": ANALYTIC | {"shrinkage": 0.1},
-    "random-features": ANALYTIC | {"shrinkage": 0.0001, "ridge": 300.0},
-    "multi-head": {"prior_lr": 0.01},
-}
-"""Changes to the preset `hybrid` in the configurations of feature streams, by model."""
 ON_DOMAINS = {"k": 8, "omega": 5.0, "epochs": 5, "batch": 64, "lr": 0.003, "gamma": 1.2}
 """Changes to the preset `picking` in the configurations of domain-incremental streams."""
 MEMORY = 2000
@@ -57,7 +50,6 @@ ORDERS = ("class_seed", "order", "order_seed")
 Change = tuple[str, Any]
 AS_PUBLISHED: tuple[Change, ...] = ()
 DEFAULT: tuple[Change, ...] = (("preset", "picking"),)
-HYBRID: tuple[Change, ...] = (("preset", "hybrid"),)
 
 
 class Setup(NamedTuple):
@@ -118,12 +110,9 @@ def changes_of(run: Run) -> tuple[Change, ...]:
     values = COP2L_SETTINGS.get((run.scenario, run.model), (None,) * len(COP2L_KEYS))
     published = dict(zip(COP2L_KEYS, values, strict=True)) | on_resnet50.get("cop2l", {})
     if run.method == "cop2l" and config.get("preset") != "paper":
-        preset = PRESETS[config["preset"]]
-        if config["preset"] == "picking":  # its other settings are the paper's
-            preset = published | preset | (ON_DOMAINS if run.scenario == "domain-incremental" else {})
-        elif "@" in run.stream:
-            preset = preset | ON_FEATURES.get(run.model, {})
-        changes.append(("preset", config["preset"]))
+        on_domains = ON_DOMAINS if run.scenario == "domain-incremental" else {}
+        preset = published | PRESETS["picking"] | on_domains  # its other settings are the paper's
+        changes.append(("preset", "picking"))
         changes += _unequal(config, {key: preset[key] for key in preset if key in config and key != "kind"})
     elif run.method == "cop2l":
         as_published = {"buffer": "uniform", "stop": "kl", "max_iterations": None, "optimiser": "sgd"}

@@ -14,7 +14,7 @@ from reproduction.collect import file_name
 from reproduction.markdown import picture
 from reproduction.ours import Sample, Setup
 
-DRAWN = ("kl", "preference", "combined", "holdout")
+DRAWN = ("kl", "preference", "holdout")
 """The kinds of bounds in the figures; the tables have all of them."""
 
 

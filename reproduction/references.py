@@ -6,13 +6,12 @@ from cop2l.report.groups import Spread
 from reproduction.machines import Machines
 from reproduction.markdown import paragraphs, rate, table
 from reproduction.numbers import sweep_command
-from reproduction.ours import AS_PUBLISHED, DEFAULT, HYBRID, Sample, pick, streams
+from reproduction.ours import AS_PUBLISHED, DEFAULT, Sample, pick, streams
 
 REFERENCES = (
     ("csrel", AS_PUBLISHED, "csrel"),
     ("joint", AS_PUBLISHED, "joint"),
     ("cop2l", DEFAULT, "cop2l, preset picking"),
-    ("cop2l", HYBRID, "hybrid"),
 )
 """Method, settings, and the name in the tables."""
 

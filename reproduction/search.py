@@ -229,11 +229,8 @@ def read(path: Path | None) -> list[dict[str, Any]]:
     return [line for line in lines if "error" not in line]
 
 
-CHOSEN_ON = {
-    "cop2l": frozenset({"fashion-mnist", "cifar10", "imagewoof", "digits"}),
-    "hybrid": frozenset({"mnist", "cifar10", "imagewoof"}),
-}
-"""The data sets on which the settings of each preset were chosen."""
+CHOSEN_ON = frozenset({"fashion-mnist", "cifar10", "imagewoof", "digits"})
+"""The data sets on which the settings of `picking` were chosen."""
 
 
 def section(lines: Sequence[dict[str, Any]]) -> str:
