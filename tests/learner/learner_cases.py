@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cop2l.kernel.checking import _rebuild
-from cop2l.kernel.exact import certified_rows, digest, exact_arithmetic, head_masks, sample
+from cop2l.kernel.exact import digest, exact_arithmetic, head_masks, sample
 from cop2l.kernel.learning import set_tensors
 from cop2l.kernel.options import Options
 from cop2l.learner.engine import Engine
@@ -83,8 +83,7 @@ class Case:
 
 def options_of(**chosen):
     """Options that no preset's defaults reach, with a kind of bound that the buffer allows."""
-    kinds = {"threshold": "preference", "count-only": "combined"}
-    return Options(**{"kind": kinds.get(chosen.get("buffer", "threshold"), "kl-tight"), **chosen})
+    return Options(**{"kind": "kl" if chosen.get("buffer") == "uniform" else "preference", **chosen})
 
 
 def case_of(scenario, sizes, data_seed=0, inputs=SIDE * SIDE, noise=0.15, values=3, copies=True, **chosen):
@@ -117,7 +116,7 @@ def compress(model, case, kind=Engine):
 
 
 def rebuild_theta(model, engine, case):
-    """The reconstruction function: nothing of the samples but I u J and the prior parts is passed on."""
+    """The reconstruction function: nothing of the samples but I u J is passed on."""
     with exact_arithmetic(1):
         _rebuild(case.engine(model), engine, [case.sample(t) for t in range(1, case.tasks + 1)])
 
@@ -147,15 +146,7 @@ def standing(engine):
         "numbers": [(one.iterations, one.stopped) for one in engine.sets],
         "sizes": list(engine.sizes),
         "buffer": [stored_rows(part) for part in engine.buffer],
-        "prior": [stored_rows(part) for part in engine.prior],
-        "sums": digest(engine.sums),
-        "prior_counts": [count.tolist() for count in engine.prior_counts],
     }
-
-
-def certified(case, t):
-    """The row numbers of the certified part of task t."""
-    return np.flatnonzero(certified_rows(len(case.y[t - 1]), t, case.options))
 
 
 def digests(x):

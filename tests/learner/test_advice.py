@@ -10,7 +10,7 @@ from cop2l import CoP2L
 from cop2l.cli import main
 from cop2l.errors import Advice
 
-GOOD = {"memory": 60, "optimiser": "adam", "prior_lr": 0.05, "prior_epochs": 20, "max_iterations": 2}
+GOOD = {"memory": 60, "optimiser": "adam", "lr": 0.05, "epochs": 20, "max_iterations": 2}
 
 
 def easy(seed=0, n=120):
@@ -29,8 +29,7 @@ def advice(learner, x, y, **arguments):
 
 
 def a_learner(**changes):
-    preset = "picking" if changes.get("prior") == 0 else "hybrid"
-    return CoP2L(model_of("linear", 2, inputs=4), preset=preset, **{**GOOD, **changes})
+    return CoP2L(model_of("linear", 2, inputs=4), **{**GOOD, **changes})
 
 
 def test_nothing_is_said_where_all_is_well():
@@ -38,35 +37,23 @@ def test_nothing_is_said_where_all_is_well():
     assert [advice(learner, *easy(seed)) for seed in (0, 1)] == [[], []]
 
 
-PICKING = {"prior": 0, "lr": 1e-6, "k": 32}
-
-
-@pytest.mark.parametrize("options", [{"prior_lr": 1e-6, "lr": 1e-6}, PICKING, {**PICKING, "stop": "none"}])
-def test_underfitting_says_what_to_change(options):
+@pytest.mark.parametrize("stop", ["preference", "none"])
+def test_underfitting_says_what_to_change(stop):
     x, y = easy()
-    (sentence,) = advice(a_learner(**options), -x, y)
-    assert "of the examples of task 1" in sentence
-    assert ("that it was trained on" in sentence) == ("prior" not in options)
-    assert "it underfits; try another lr" in sentence
-    assert ("prior_epochs" in sentence) == ("prior" not in options)
+    slow = {"lr": 1e-6, "k": 32, "stop": stop}
+    (sentence,) = advice(a_learner(**slow), -x, y)
+    assert "of the examples of task 1: it underfits; try another lr or more epochs" in sentence
     assert "counts as another attempt" in sentence
     assert "adam" not in sentence  # it is used already
-    (sentence,) = advice(a_learner(**options, optimiser="sgd"), -x, y)
+    (sentence,) = advice(a_learner(**slow, optimiser="sgd"), -x, y)
     assert ", adam as the optimiser, or inputs of a scale near 1" in sentence
-
-
-def test_what_is_replayed_and_lost_is_underfitting_too():
-    learner, (x, y) = a_learner(memory=200, balance=False), easy()
-    assert advice(learner, x, y) == []
-    _, said = advice(learner, np.repeat(x, 8, 0), np.repeat(1 - y, 8))  # the contrary, eight times as often
-    assert "of the examples of earlier tasks that it replays" in said
 
 
 def test_the_command_line_shows_it_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("always", Advice)
-        assert main(["run", "synthetic", "prior_lr=1e-6", "lr=1e-6", "--out", "run"]) == 0
+        assert main(["run", "synthetic", "method=cop2l", "lr=1e-6", "--out", "run"]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "it underfits" in line]
     assert lines
     assert all(line.startswith("Warning: The model misclassifies") for line in lines)

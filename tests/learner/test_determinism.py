@@ -14,7 +14,6 @@ from cop2l.kernel.exact import exact_arithmetic
 from cop2l.learner.cop2l import CoP2L
 
 SMALL = {
-    "prior": 0.0,
     "buffer": "threshold",
     "k": 4,
     "epochs": 2,
@@ -57,11 +56,10 @@ def everything_global():
     )
 
 
-@pytest.mark.parametrize("prior", [0.0, 0.3])
-def test_same_seed_same_bits_other_seed_other_bits(prior):
-    start, sets, first = learned(prior=prior)
-    _, same, again = learned(prior=prior)
-    _, other_sets, other_theta = learned(seed=1, prior=prior)
+def test_same_seed_same_bits_other_seed_other_bits():
+    start, sets, first = learned()
+    _, same, again = learned()
+    _, other_sets, other_theta = learned(seed=1)
     assert same_bits(first, again)
     assert not same_bits(first, other_theta)
     assert not same_bits(first, start)
@@ -70,13 +68,13 @@ def test_same_seed_same_bits_other_seed_other_bits(prior):
 
 
 def test_the_global_generators_are_neither_read_nor_written():
-    *_, reference = learned(prior=0.3)
+    *_, reference = learned()
     for seed in (1, 2):
         torch.manual_seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         random.seed(seed)
         before = everything_global()
-        *_, found = learned(prior=0.3)
+        *_, found = learned()
         assert everything_global() == before
         assert same_bits(found, reference)
 
@@ -126,7 +124,7 @@ def test_global_settings_do_not_reach_the_bits_and_are_put_back(setting):
 
     def run():
         model = deepcopy(initial)
-        learner = CoP2L(model, preset="picking", **{**SMALL, "prior": 0.3, "prior_epochs": 3})
+        learner = CoP2L(model, preset="picking", **SMALL)
         learner.learn(rows, labels)
         return parameters(model), learner.certify({1: (rows, labels)}).bounds
 

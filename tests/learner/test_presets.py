@@ -42,11 +42,10 @@ def test_a_preset_is_a_set_of_options(preset):
 
 
 def test_the_kind_follows_the_buffer_unless_it_is_named():
-    assert options().kind == "combined"
-    assert options("picking").kind == "preference"
-    assert options("hybrid").kind == "combined"
+    assert options().kind == "preference"
+    assert options("paper").kind == "kl"
     assert options("paper", buffer="threshold").kind == "preference"
-    assert options("hybrid", buffer="uniform").kind == "kl-tight"
+    assert options("picking", buffer="uniform").kind == "kl"
 
 
 def test_wrong_names_and_values_are_one_sentence():
@@ -61,5 +60,3 @@ def test_wrong_names_and_values_are_one_sentence():
         assert str(refused.value).count("\n") == 0
     with pytest.raises(UserError, match="preset"):
         options("papers")
-    with pytest.raises(UserError, match="use preset='picking'"):
-        options("hybrid", prior=0)

@@ -12,7 +12,7 @@ from cop2l.methods import method
 from cop2l.streams import load
 from cop2l.text import percent
 
-OPTIONS = {"memory": 40, "prior_epochs": 2, "max_iterations": 2, "k": 4, "tasks": 1}
+OPTIONS = {"memory": 40, "max_iterations": 2, "k": 4, "tasks": 1}
 
 
 @pytest.fixture
