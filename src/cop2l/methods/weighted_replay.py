@@ -52,7 +52,7 @@ class WeightedReplay(Learner):
         trained = Examples(
             pool.x, pool.y, pool.t.cpu().numpy(), np.arange(len(pool)), pool.mark.cpu().numpy()
         )
-        epochs, batch = schedule(len(pool))
+        epochs, batch = schedule(len(x))
         epochs, batch = o.epochs or epochs, o.batch or batch
         adam, self.graphs = Optimiser(self.model, "adam", o.lr), self.graphs or Graphs(self.model)
         for epoch in range(epochs):
@@ -64,5 +64,13 @@ class WeightedReplay(Learner):
 
 
 def schedule(rows: int) -> tuple[int, int]:
-    """The passes over this number of rows, and the rows per step."""
-    return min(max(60_000 // rows, 20), 200), 64
+    """The passes for a task of this many examples, and the examples per step.
+
+    60 000 / rows passes, at least 20 and at most 200; above 250 000 rows 5 000 000 / rows. Steps of rows / 1000 examples, at
+    least 64 and at most 256. benchmarks/replay_passes.py has every rule that was tried.
+
+    >>> schedule(150), schedule(1000), schedule(100_000), schedule(1_000_000)
+    ((200, 64), (60, 64), (20, 100), (5, 256))
+    """
+    passes = min(max(60_000 // rows, 20), 200, max(5_000_000 // rows, 1))
+    return passes, min(max(rows // 1000, 64), 256)
