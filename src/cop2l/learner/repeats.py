@@ -34,8 +34,8 @@ LEAST_SHARE = 0.002
 MOST_NAMED, MOST_REASONS = 20, 100
 """The most tasks that a reason names, and the most reasons that a certificate gives; further tasks are void all the same."""
 COPIES = (
-    " repeat another and count as errors, since copies are no independent draws: leave copies out or, if each row was drawn on its"
-    " own, as discrete data is, declare repeats=True (repeats=true in a run)."
+    " repeat another and count as errors, since copies are no independent draws: leave copies out or, if each row was drawn on"
+    " its own, as discrete data is, declare repeats=True (repeats=true in a run)."
 )
 SHARED = (
     ": what is learned from them is not paid for, so no bound on these tasks holds, nor a mean over them; learn every example"
