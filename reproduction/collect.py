@@ -54,11 +54,9 @@ def collected_files(path: Path) -> list[Path]:
 
 def collected_run(line: str, file: Path) -> Run | None:
     """The run of a line; None for a preset that is no longer part of cop2l."""
-    content = json.loads(line)
-    if content["config"].get("options", {}).get("preset", "paper") not in PRESETS:
+    content = json.loads(line, object_hook=_without_prior)
+    if content.get("config", {}).get("options", {}).get("preset", "paper") not in PRESETS:
         return None
-    for row in content["summary"]["tasks"]:
-        row.pop("prior", None)  # older runs of these presets have it, and it is 0
     summary = decode_record(Summary, content["summary"], file)
     records: list[Record] = [
         decode_record(CollectedRecord, {"task": s, "accuracy": row, "tasks": [], **record}, file)
@@ -66,6 +64,11 @@ def collected_run(line: str, file: Path) -> Run | None:
     ]
     tables = {name: content[name] for name in ("config", "environment")}
     return Run(folder=Path(content["folder"]), records=records, **tables, **vars(summary))
+
+
+def _without_prior(values: dict[str, Any]) -> dict[str, Any]:
+    """An object of a line without `prior`, which older runs of CoP2L have, and which is 0 in those that are read."""
+    return {key: value for key, value in values.items() if key != "prior"}
 
 
 def collect(runs: Iterable[Run], folder: Path) -> list[Path]:

@@ -103,7 +103,8 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32, reset=reset)
+        rows = {"accept_sparse": "csr", "dtype": np.float32, "ensure_min_samples": 2}
+        X, y = validate_data(self, X, y, reset=reset, **rows)
         check_classification_targets(y)
         return X, y
 

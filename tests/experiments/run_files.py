@@ -11,7 +11,7 @@ TIMES = (
     "total_cuda_allocated",
 )
 SMALL = ("data.n=100", "tasks=3", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
-SMALL += ("methods.cop2l.k=8",)
+SMALL += ("method=cop2l", "methods.cop2l.k=8")
 """A run of CoP2L that takes a fraction of a second."""
 
 

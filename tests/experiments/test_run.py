@@ -7,7 +7,6 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from cop2l.streams.withhold import withhold
 from run_files import configured, content
 
 from cop2l.bounds import anytime_log_delta, holdout_certificate
@@ -17,12 +16,14 @@ from cop2l.errors import UserError
 from cop2l.experiments import grid, learners
 from cop2l.experiments.run import run
 from cop2l.files import read_json, read_lines
+from cop2l.kernel.exact import withheld_rows
 from cop2l.methods import REMARKS
 from cop2l.report.page import page
 from cop2l.report.runs import find_runs
 from cop2l.text import run_table
 
-REPLAY = ("method=replay", "epochs=2", "lr=0.1")
+REPLAY = ("method=replay", "holdout=0", "epochs=2", "lr=0.1")
+HOLDOUT = ("method=replay", "holdout=0.3", "epochs=2", "lr=0.1")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,6 @@ def test_the_run_directory_is_as_documented(finished):
         "kind",
         "claims",
         "not_valid",
-        "withheld_errors",
     } == set(records[-1])
     assert records[-1]["peak_memory"] > 1e7
     assert set(records[1]["classes"]) == {"0", "1", "2", "3"}
@@ -162,7 +162,7 @@ class Stop(Watcher):
         self.tasks, self.events = self.tasks + 1, 0
 
 
-@pytest.mark.parametrize("pairs", [(), REPLAY, ("holdout=0.2", "anytime=true")])
+@pytest.mark.parametrize("pairs", [(), REPLAY, HOLDOUT, (*HOLDOUT, "anytime=true", "claim=tasks,forgetting")])
 def test_a_run_that_is_interrupted_again_and_again_ends_in_the_same_bits(tmp_path, pairs):
     config = configured(*pairs)
     run(config, tmp_path / "whole")
@@ -203,10 +203,8 @@ def test_a_full_disk_is_refused_before_the_work(method, needed, tmp_path, monkey
     assert not (tmp_path / "run" / "records.jsonl").exists()
 
 
-@pytest.mark.parametrize("pairs", [(), REPLAY])
-def test_what_is_held_out_is_not_learned_and_bounds_the_risk(tmp_path, pairs):
-    config = configured("holdout=0.3", *pairs)
-    stream = learners.load_stream(config)
+def test_what_is_held_out_is_not_learned_and_bounds_the_risk(tmp_path):
+    config = configured(*HOLDOUT)
     records = []
 
     class Look(Watcher):
@@ -214,47 +212,31 @@ def test_what_is_held_out_is_not_learned_and_bounds_the_risk(tmp_path, pairs):
             records.append(record)
 
     summary = run(config, tmp_path / "run", [Look()])
-    for task, row in zip(stream, summary["tasks"], strict=True):
-        learned, withheld = withhold(task, config.holdout, config.seed)
-        assert len(learned.y) + len(withheld.y) == len(task.y)
-        assert 5 < len(withheld.y) < 35
-        assert row["n"] == len(learned.y)
-        assert row["holdout"]["n"] == len(withheld.y)
-        bound = holdout_certificate(row["holdout"]["n"], row["holdout"]["errors"], 3, math.log(0.05))
-        assert row["bounds"]["holdout"] == float(bound)
+    for task, row in zip(learners.load_stream(config), summary["tasks"], strict=True):
+        withheld = int(withheld_rows(len(task.y), task.t, 0.3, config.seed).sum())
+        assert 5 < withheld < 35
+        assert (row["n"], row["holdout"]["n"]) == (len(task.y) - withheld, withheld)
+        bound = holdout_certificate(withheld, row["holdout"]["errors"], 3, math.log(0.05))
+        assert row["bounds"] == {"holdout": float(bound)}
     assert not any("holdout" in row for row in records[0]["tasks"])
-    assert summary["kind"] == ("holdout" if pairs else "preference")
-    (folder,) = (tmp_path / "run" / "certificates").iterdir()  # one, of one kind: delta is spent once
+    assert summary["kind"] == "holdout"
+    (folder,) = (tmp_path / "run" / "certificates").iterdir()
     issued = read_certificate(folder)
     assert issued.kind == summary["kind"]
     assert issued.bounds == {row["task"]: row["bounds"][issued.kind] for row in summary["tasks"]}
 
 
-def test_any_method_certifies_by_hold_out_after_each_task_if_asked(tmp_path):
-    config = configured("holdout=0.3", "kind=holdout", "anytime=true")
-    run(config, tmp_path / "run")
+def test_a_hold_out_certifies_after_each_task_if_asked(tmp_path):
+    run(configured(*HOLDOUT, "anytime=true"), tmp_path / "run")
     for record in read_lines(tmp_path / "run" / "records.jsonl"):
         last = record["task"]
         issued = read_certificate(tmp_path / "run" / "certificates" / f"after-{last:02d}")
-        assert (issued.kind, record["kind"], issued.content["method"]) == ("holdout", "holdout", "cop2l")
+        assert (issued.kind, record["kind"], issued.content["method"]) == ("holdout", "holdout", "replay")
         for row in record["tasks"]:
             assert set(row["bounds"]) == {"holdout"}
             log_delta = anytime_log_delta(math.log(0.05), last)
             bound = holdout_certificate(row["holdout"]["n"], row["holdout"]["errors"], last, log_delta)
             assert row["bounds"]["holdout"] == issued.bounds[row["task"]] == float(bound)
-
-
-def test_the_withheld_rows_are_a_function_of_the_row_and_the_seed():
-    config = configured("holdout=0.3")
-    stream = learners.load_stream(config)
-    x, y, t = stream[0]
-    withheld, part = (
-        withhold(stream[0], config.holdout, config.seed)[1],
-        withhold(type(stream[0])(x[:20], y[:20], t), config.holdout, config.seed)[1],
-    )
-    assert np.array_equal(withheld.x[: len(part.x)], part.x)
-    other = withhold(stream[0], 0.3, 1)[1]
-    assert len(other.y) != len(withheld.y) or not np.array_equal(other.x, withheld.x)
 
 
 def test_a_baseline_without_holdout_has_no_claim_and_no_certificate(tmp_path):
@@ -265,7 +247,7 @@ def test_a_baseline_without_holdout_has_no_claim_and_no_certificate(tmp_path):
 
 
 def test_a_method_that_comes_to_less_than_its_name_says_so(tmp_path):
-    icarl = ("method=icarl", "architecture=false", "epochs=1")
+    icarl = ("method=icarl", "holdout=0", "architecture=false", "epochs=1")
     for model, expected in (("linear", True), ("mlp-head", False)):
         text = run_table(
             run(configured(*icarl, f"model={model}"), tmp_path / model), REMARKS.get(("icarl", model))
@@ -309,9 +291,7 @@ def test_the_visible_loop_is_short():
     assert len(lines) < 25
 
 
-@pytest.mark.parametrize(
-    "pairs", [("holdout=0.2",), ("stream_seed=3", "anytime=true", "scenario=task-incremental")]
-)
+@pytest.mark.parametrize("pairs", [HOLDOUT, ("stream_seed=3", "anytime=true", "scenario=task-incremental")])
 def test_the_certificate_of_a_run_is_verified_from_the_name_of_its_stream(tmp_path, pairs, capsys):
     from cop2l.cli import main
 

@@ -51,7 +51,7 @@ def drawn(number):
     tasks = int(draw.integers(1, 6))
     low, high = choose((1, 6), (4, 20), (10, 60 // tasks + 12))
     last = choose(3, 6, 12, 24, None)
-    optimiser = choose("sgd", "momentum", "adam")
+    optimiser = choose("sgd", "sgd", "adam")
     case = case_of(
         choose(*SCENARIOS), [int(n) for n in draw.integers(low, high, tasks)], data_seed=number,
         noise=choose(0.05, 0.3), values=choose(2, 3, 9), k=choose(1, 3, 8) if last else 8,

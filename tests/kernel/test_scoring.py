@@ -1,5 +1,6 @@
 """The score of an example is right, and the same bit pattern whatever is scored with it."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -175,7 +176,7 @@ def build_seeded(kind):
 @pytest.mark.parametrize("rows", [3, 700])
 def test_a_model_that_mixes_examples_is_refused(kind, rows):
     with torch.random.fork_rng(), pytest.raises(Refusal, match=REFUSED):
-        check_alone(build_seeded(kind), examples(4, 3, rows=rows))
+        check_alone(build_seeded(kind), [examples(4, 3, rows=rows).x], build_seeded(kind))
 
 
 @pytest.mark.parametrize("kind", [MixesExamples, Residual])
@@ -185,11 +186,9 @@ def test_initial_weights_of_zero_hide_nothing(kind):
     if kind is MixesExamples:
         nn.init.zeros_(model.head.weight)
         nn.init.zeros_(model.head.bias)
-    check_alone(model, part)
+    check_alone(model, [part.x], deepcopy(model))
     before = parameters(model)
-    learner = CoP2L(
-        model, preset="picking", memory=10, prior=0.0, k=8, epochs=1, max_iterations=3, stop="none", lr=0.5
-    )
+    learner = CoP2L(model, preset="picking", memory=10, k=8, epochs=1, max_iterations=3, stop="none", lr=0.5)
     with pytest.raises(UserError, match=REFUSED):
         learner.learn(part.x, part.y)
     assert learner.tasks_seen == 0
@@ -199,6 +198,6 @@ def test_initial_weights_of_zero_hide_nothing(kind):
 def test_the_check_changes_nothing():
     model, part = build("mlp", inputs=(25,), classes=3, seed=0), examples(25, 3)
     before = digests(part.x), torch.get_rng_state().numpy().tobytes(), parameters(model)
-    check_alone(model, part)
+    check_alone(model, [part.x], deepcopy(model))
     assert before[:2] == (digests(part.x), torch.get_rng_state().numpy().tobytes())
     assert same_bits(before[2], parameters(model))

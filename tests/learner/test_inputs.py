@@ -19,8 +19,6 @@ from cop2l.models import build
 WIDTH, CLASSES = 4, 3
 OPTIONS = {
     "memory": 30,
-    "prior": 0.3,
-    "prior_epochs": 2,
     "max_iterations": 3,
     "k": 4,
     "tasks": 2,

@@ -90,5 +90,7 @@ class Subset:
 
 
 def take_rows(samples: Samples, rows: Mapping[int, np.ndarray]) -> dict[int, tuple[Any, ...]]:
-    """These rows of each task."""
-    return {t: (Subset(x, rows[t]), *(column[rows[t]] for column in columns)) for t, (x, *columns) in samples.items()}
+    """These rows of each task that has some."""
+    return {
+        t: (Subset(x, rows[t]), *(column[rows[t]] for column in columns)) for t, (x, *columns) in samples.items() if t in rows
+    }
