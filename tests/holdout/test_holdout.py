@@ -207,14 +207,14 @@ def test_an_interrupted_task_leaves_everything_as_it_was(name, monkeypatch):
         return task_of(t, classes=(0, 1) if t == 1 else (2,))
 
     straight, stopped = new(), new()
-    original, failing = Holdout._wrong, [True]
+    original, failing = Holdout._errors, [True]
 
     def interrupted(self, *arguments):
         if self is stopped and failing[0]:
             raise KeyboardInterrupt  # after the method has learned
         return original(self, *arguments)
 
-    monkeypatch.setattr(Holdout, "_wrong", interrupted)
+    monkeypatch.setattr(Holdout, "_errors", interrupted)
     for t in (1, 2):
         before, torch_state = state_of(stopped), torch.get_rng_state()
         failing[0] = True
