@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+import audit_cases
 import numpy as np
 import pytest
 from audit_cases import copied, forged, last_certificate, made, sentences, verify
@@ -11,9 +12,12 @@ from audit_cases import copied, forged, last_certificate, made, sentences, verif
 from cop2l.audit import blind
 from cop2l.audit.finding import find_certificates
 from cop2l.errors import UserError
+from cop2l.experiments import grid
 from cop2l.kernel import form
 from cop2l.kernel.form import Unreadable
+from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict
+from cop2l.methods.base import Learner
 
 RUNS = {
     "fixed": {},
@@ -105,6 +109,47 @@ def test_a_machine_that_is_too_small_says_nothing_about_a_certificate(runs, data
         verify(runs["hold-out"], data)
     error = UserError("It was saved with memory 30, not 2000.")
     assert verify(runs["hold-out"], data).status == "invalid"
+
+
+@pytest.mark.parametrize("setting", [{"epochs": 10**9}, {"epochs": 10**7, "batch": 2 * 10**9}])
+def test_a_hold_out_that_learns_for_years_is_refused(runs, data, tmp_path, setting):
+    folder = copied(runs["hold-out"], tmp_path / "run")
+    forged(last_certificate(folder), lambda content: content["settings"].update(setting))
+    with pytest.raises(form.Unreadable, match=r"learning again takes .* operations"):
+        verify(folder, data)
+
+
+def test_features_that_take_more_than_the_memory_are_refused(data, tmp_path):
+    settings = {
+        "method": "ranpac",
+        "model": "linear",
+        "holdout": 0.2,
+        "methods": {"ranpac": {"random_features": 20}},
+    }
+    audit_cases.run(grid.single_run({"stream": str(data), **settings}), tmp_path / "run")
+    forged(
+        last_certificate(tmp_path / "run"), lambda content: content["settings"].update(random_features=15_000)
+    )
+    with pytest.raises(form.Unreadable, match="take more memory than is allowed"):
+        verify(tmp_path / "run", data)
+
+
+def test_the_verdict_names_what_the_check_was_allowed(runs, data):
+    sentence = "At most 2.0e+13 operations and 2060 seconds were allowed (--limit)."
+    assert sentence in verify(runs["fixed"], data, limit=2e13).checked
+
+
+def test_a_method_that_looks_at_the_batch_is_found_out(runs, data, monkeypatch):
+    """Its model does not, but its predictions are those of the last row."""
+    monkeypatch.setattr(
+        Learner, "predict", lambda learner, x, task=None: learner.logits(x[-1:].repeat(len(x), 0)).argmax(1)
+    )
+    assert "depends on the rows that are predicted with it" in sentences(verify(runs["hold-out"], data))
+
+
+def test_no_program_of_a_method_with_predictions_of_its_own_is_certified(tmp_path):
+    with pytest.raises(Refusal, match="does not predict with its model alone"):
+        blind.make_program({"method": "icarl"}, tmp_path, tmp_path, tmp_path, None)
 
 
 def test_certificates_that_are_doubled_or_in_another_order_are_a_fault(runs, data, tmp_path):

@@ -10,6 +10,7 @@ Exit code 1: the certificate states something impossible. 2: this machine cannot
 
 import argparse
 import json
+import math
 import re
 import shutil
 import sys
@@ -26,17 +27,19 @@ from cop2l.certificates.program import answers_alone, program
 from cop2l.errors import UserError
 from cop2l.kernel import arrays
 from cop2l.kernel.building import set_scale
-from cop2l.kernel.exact import sample
+from cop2l.kernel.exact import multiplications, sample, tensor
 from cop2l.kernel.exported import EXPORT
-from cop2l.kernel.form import Unreadable, read_content
-from cop2l.kernel.holdout import after_task, new_model, predicting_model
+from cop2l.kernel.form import MAX_TENSOR_BYTES, Unreadable, read_content
+from cop2l.kernel.holdout import AFTER, new_model, predicting_model, watch
 from cop2l.kernel.options import require
 from cop2l.learner.state import threads
-from cop2l.methods import METHODS, method
+from cop2l.methods import METHODS, method, predicts_with_its_model
 from cop2l.methods.base import SAVED_METHOD
 
 PASSES = ("epochs", "steps", "selections", "inner", "iterations")
 """Words in the names of settings that lengthen learning."""
+MOST_PASSES, FEWEST_IN_STEP = 200, 64
+"""Of weighted replay, where its settings leave them open."""
 METHOD_ERRORS = (RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
 """What impossible settings raise; any other error is this machine's."""
 
@@ -57,9 +60,19 @@ def learn(certificate: Mapping[str, Any], rows: Path, out: Path, function: str |
     """Learn again, and save the learner after each task."""
     _, tasks, _ = arrays.read_arrays(rows)
     learner, settings = new_method(certificate, function, tasks[1]), certificate["settings"] or {}
-    passes = sum(v for k, v in settings.items() if type(v) is int and any(word in k for word in PASSES))
-    size = sum(p.numel() for p in learner.model.parameters())
-    operations = 12.0 * size * sum(len(y) for _, y, *_ in tasks.values()) * max(1, passes)
+    passes = max(
+        1, sum(v for k, v in settings.items() if type(v) is int and any(word in k for word in PASSES))
+    )
+    if settings.get("epochs") == 0:  # weighted replay decides by the number of rows
+        passes = MOST_PASSES
+    random_features, batch = settings.get("random_features", 0), settings.get("batch") or FEWEST_IN_STEP
+    sizes = [len(y) for _, y, *_ in tasks.values()]
+    # replay doubles the examples; a step takes time, too
+    operations = 24.0 * passes * sum(sizes) * multiplications(learner.model, tensor(tasks[1][0][:1]))
+    operations += 1e7 * passes * sum(1 + size // batch for size in sizes)
+    operations += 10.0 * random_features**2 * (random_features + sum(sizes))
+    if 40 * random_features**2 > MAX_TENSOR_BYTES:
+        raise Unreadable(f"random_features={random_features} take more memory than is allowed")
     if operations > limit:
         raise Unreadable(
             f"learning again takes {operations:.1e} operations, and {limit:.1e} are allowed: see --limit"
@@ -68,7 +81,7 @@ def learn(certificate: Mapping[str, Any], rows: Path, out: Path, function: str |
         learner.learn(x, y, classes=certificate["records"][t - 1]["head"], progress=None)
         with tempfile.TemporaryDirectory(dir=out) as scratch:
             learner.save(scratch)
-            shutil.copyfile(next(Path(scratch).glob("*.safetensors")), after_task(out, t))
+            shutil.copyfile(next(Path(scratch).glob("*.safetensors")), out / AFTER.format(t))
 
 
 def predict(certificate: Mapping[str, Any], rows: Path, out: Path, file: Path, function: str | None) -> None:
@@ -79,7 +92,7 @@ def predict(certificate: Mapping[str, Any], rows: Path, out: Path, file: Path, f
     for t, (x, *_) in arrays.read_arrays(rows)[1].items():
         learner, draws = new_method(certificate, function), np.random.default_rng(0)
         with tempfile.TemporaryDirectory(dir=out) as scratch:
-            shutil.copyfile(after_task(file, t) if file.is_dir() else file, Path(scratch) / SAVED_METHOD)
+            shutil.copyfile(file / AFTER.format(t) if file.is_dir() else file, Path(scratch) / SAVED_METHOD)
             learner.restore(scratch)
         task_number = t if certificate["scenario"] == "task-incremental" else None
         orders = [draws.permutation(len(x))[:size] for size in (*[1] * 30, -(-len(x) // 3), len(x))]
@@ -96,6 +109,10 @@ def make_program(
     certificate: Mapping[str, Any], rows: Path, out: Path, export: Path, function: str | None
 ) -> None:
     """Make the program of the certified parameters; write its hash, the versions that made and ran it, and its logits."""
+    alone = predicts_with_its_model(certificate["method"])
+    require(
+        alone, "the method does not predict with its model alone, so no program of the model is certified"
+    )
     record = json.loads((export / EXPORT).read_text(encoding="utf-8"))["program"]
     model = predicting_model(certificate, function).cpu()
     try:
@@ -118,7 +135,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--model")
     parser.add_argument("--limit", type=float, default=1e14)
+    parser.add_argument("--parent", type=int)
     parsed = parser.parse_args(arguments)
+    if arguments is None:  # a process of its own
+        watch(parsed.parent, math.inf, parsed.out)
     try:
         certificate = read_content(parsed.certificate)
         with threads(certificate["threads"]):

@@ -1,6 +1,7 @@
 """The loader reads the data, splits it into tasks, writes arrays, and runs the checker, which decides alone."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -37,7 +38,7 @@ UNFOLDED = ("invalid", "unverified", "claim")
 
 def start_checker(arguments: list[str], **process_options: Any) -> "subprocess.CompletedProcess[str]":
     """Run the checker in a process of its own; an end without a verdict is exit code 3."""
-    command = [sys.executable, "-P", "-m", "cop2l.kernel", *arguments]
+    command = [sys.executable, "-P", "-m", "cop2l.kernel", *arguments, "--parent", str(os.getpid())]
     process = subprocess.run(command, check=False, text=True, **process_options)
     if not process.stdout and process.returncode not in (3, 130):  # it was killed, or could not be imported
         sentence = f"cop2l: the checker ended without a verdict (its exit code: {process.returncode}).\n"

@@ -102,7 +102,7 @@ def add(commands: Any) -> None:
         "--limit",
         metavar="OPERATIONS",
         type=float,
-        help="stop if the check needs more than this many operations (default: 1e14)",
+        help="stop if the check needs more than this many operations, or too many seconds for them (default: 1e14)",
     )
     limits.add_argument(
         "--count-repeats",

@@ -17,8 +17,8 @@ from cop2l.kernel import arrays
 from cop2l.kernel.building import model_for, stored_shapes
 from cop2l.kernel.checking import Policy, Say, check_certificates
 from cop2l.kernel.exported import CERTIFICATE, EXPORT, PROGRAMS, WEIGHTS, check_export
-from cop2l.kernel.form import FILES, HOLDOUT_FILES, TEXT_FILE, Content, open_regular, read_content
-from cop2l.kernel.holdout import BlindMethod, check_holdouts, split
+from cop2l.kernel.form import FILES, HOLDOUT_FILES, TEXT_FILE, open_regular, read_content
+from cop2l.kernel.holdout import BlindMethod, check_holdouts, split, watch
 from cop2l.kernel.options import Refusal, UserError, require
 from cop2l.kernel.verdict import PARTS, Verdict
 
@@ -43,22 +43,17 @@ def decide(
         else:
             module = model_for(last, model, folders[-1] / "theta_0.safetensors")
             verdict = check_certificates(folders, learned, module, prepared=withheld, tests=tests, **settings)
-        _add_notes(verdict, index)
         if export is not None:
             copy = _copy_files(export, folders[-1].parent, (EXPORT, WEIGHTS, *PROGRAMS.values()))
             samples, method = withheld if holdout else learned, BlindMethod(blind, model, last, policy.operations, say)
             check_export(verdict, copy, last, samples, method, policy.draws, export)
     except Refusal as refusal:
         verdict = Verdict(invalid=[str(refusal)])
-        _add_notes(verdict, index)
-    return verdict
-
-
-def _add_notes(verdict: Verdict, index: Content) -> None:
-    """Put the sentences of the loader first; they can only lower the verdict."""
-    for name in PARTS:
+    for name in PARTS:  # the sentences of the loader come first; they can only lower the verdict
         getattr(verdict, name)[:0] = index["notes"][name]
     verdict.command = index["command"]
+    verdict.checked.append(f"At most {policy.operations:.1e} operations and {policy.seconds:.0f} seconds were allowed (--limit).")
+    return verdict
 
 
 def _copy_files(folder: Path, target: Path, names: tuple[str, ...] = (TEXT_FILE, *FILES, *HOLDOUT_FILES)) -> Path:
@@ -82,6 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--commitment", metavar="HASH")
     parser.add_argument("--export", type=Path, metavar="FOLDER")
     parser.add_argument("--limit", type=float, default=Policy.operations)
+    parser.add_argument("--parent", type=int, metavar="PID", help="end when this process has ended")
     for name in ("--count-repeats", "--repeats-are-draws", "--json", "--say"):
         parser.add_argument(name, action="store_true")
     parsed = parser.parse_args(arguments)
@@ -89,6 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
     say: Say = (lambda sentence: print(sentence, file=sys.stderr, flush=True)) if parsed.say else (lambda _: None)
     try:
         with tempfile.TemporaryDirectory(prefix="cop2l-") as scratch:
+            if arguments is None:  # a process of its own
+                watch(parsed.parent, policy.seconds, Path(scratch))
             paths = parsed.arrays, parsed.certificates, Path(scratch)
             verdict = decide(*paths, parsed.model, parsed.commitment, policy, parsed.export, say)
     except UserError as error:

@@ -107,10 +107,10 @@ def least_bounds(content: Counts) -> list[dict[str, Any]]:
     """The statements of this content with the least values that follow."""
     statements = [dict(statement) for statement in content["statements"]]
     for uses_others in (False, True):
-        known = prepared({**content, "statements": statements})
+        prepared_content = prepared({**content, "statements": statements})
         for bound in statements:
             if uses_others == (bound["task"] is None or bound["subject"] == "net"):
-                bound["value"] = least_bound(bound, known)
+                bound["value"] = least_bound(bound, prepared_content)
     return statements
 
 

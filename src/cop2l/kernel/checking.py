@@ -54,6 +54,11 @@ class Policy:
     operations: float = 1e14
     """Refuse more arithmetic than this: about an hour of one processor core; MNIST by default takes a third."""
 
+    @property
+    def seconds(self) -> float:
+        """The check ends after this time: three times that of as much arithmetic, and a minute."""
+        return 60 + self.operations / 1e10
+
 
 DEFAULT_POLICY = Policy()
 
@@ -95,7 +100,7 @@ def check_certificates(
         if len(checked_samples) < len(last["records"]):
             verdict.unverified.append("Without the data of all tasks the model could not be learned again.")
             return False
-        _check_work(last, model, exact.block_rows(checked_samples[1][0].x), policy, say)
+        _check_work(last, model, checked_samples[1][0], policy, say)
         return _check_learning(verdict, run, checked_samples, model, tests or {}, policy, say)
 
     return complete_verdict(decide)
@@ -131,10 +136,10 @@ def check_text(verdict: Verdict, folders: Sequence[Path], policy: Policy) -> lis
         for early, late in zip(content["records"], last["records"], strict=False):
             same = (early["fingerprint"], early["head"]) == (late["fingerprint"], late["head"])
             require(same, f"The certificates of the run speak of different data for task {early['task']}.")
-        known = prepared(content)
+        prepared_content = prepared(content)
         for statement in content["statements"]:
             bound = statement_sentence(statement, content["records"])
-            follows = bound_follows(statement, known)
+            follows = bound_follows(statement, prepared_content)
             require(follows, f"After task {time} a stated bound is smaller than its counts allow: {bound}.")
     count = sum(len(content["statements"]) for content in run)
     verdict.checked.append(f"Every file has its form, every hash matches; bounds that follow from their counts: {count}.")
@@ -223,16 +228,16 @@ def check_samples(verdict: Verdict, certificate: Mapping[str, Any], samples: Sam
     return checked_samples
 
 
-def _check_work(certificate: Content, model: nn.Module, block: int, policy: Policy, say: Say) -> None:
-    """Refuse more arithmetic than the policy allows, before anything is learned; `block` examples are scored at once."""
+def _check_work(certificate: Content, model: nn.Module, first: Examples, policy: Policy, say: Say) -> None:
+    """Refuse more arithmetic than the policy allows, before anything is learned; `first` is the sample of the first task."""
     options, scored, trained = certificate["options"], 0, 0
     for record in certificate["records"]:
         stopped = record["stopped"]
-        scored += (stopped + 2) * (record["rows"] + options.memory) + 2 * (stopped + 10) * block
+        scored += (stopped + 2) * (record["rows"] + options.memory) + 2 * (stopped + 10) * exact.block_rows(first.x)
         trained += options.epochs * (options.k * stopped * (stopped + 1) // 2 + options.batch * stopped)
-    # logits and steps take time, too
-    per_example = 4 * parameter_count(model) + 300 * certificate["classes"]
-    operations = per_example * (scored + 3 * trained) + 1e7 * trained / options.batch
+    per_example = 4 * exact.multiplications(model, first.take(np.zeros(1, int)).x) + 300 * certificate["classes"]
+    # logits, steps, and the sets of every earlier task take time, too
+    operations = per_example * (scored + 3 * trained) + 1e7 * trained / options.batch + 1e6 * len(certificate["records"]) ** 2
     say(f"verification takes about {operations:.1e} operations ({scored} examples scored, {trained} trained on, and once more)")
     require_within_limit(policy, operations)
 

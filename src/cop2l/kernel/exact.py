@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 from torch.overrides import TorchFunctionMode
 
 from cop2l.kernel.options import Options, require
@@ -78,6 +80,20 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 def parameter_count(model: nn.Module) -> int:
     """The number of values in all parameters."""
     return sum(p.numel() for p in model.parameters())
+
+
+def multiplications(model: nn.Module, row: Tensor) -> int:
+    """The multiplications for one example: every parameter of a layer once for each place of its output (convolutions)."""
+    total = 0
+
+    def add(layer: nn.Module, _: Any, output: Any) -> None:
+        nonlocal total
+        values = output.numel() if isinstance(output, Tensor) else 0
+        total += sum(p.numel() * max(1, values // len(p)) for p in layer.parameters(recurse=False) if p.dim())
+
+    with torch.no_grad(), register_module_forward_hook(add):
+        copy.deepcopy(model).eval()(model_input(model, row))  # a copy: it may keep something of its first call
+    return total
 
 
 def processor() -> str:
@@ -298,7 +314,7 @@ def check_alone(model: nn.Module, inputs: Sequence[Any], unused: nn.Module, bits
     not matter). In a batch of another length a machine rounds otherwise, and only the classes must be the same. The same holds
     if the parameters are loaded into a copy of the model that was never called (`unused`), and is called on another row first.
     """
-    agree = same_bits if bits else same_classes
+    agree = partial(torch.allclose, rtol=0, atol=0, equal_nan=True) if bits else same_classes
     share, draws = -(-(block_rows(inputs[0]) + 37) // len(inputs)), np.random.default_rng(0)
     places = [np.linspace(0, len(x) - 1, min(len(x), share)).astype(np.int64) for x in inputs]
     rows = torch.cat([model_input(model, tensor(x[part])) for x, part in zip(inputs, places, strict=True)]).contiguous()
@@ -321,10 +337,6 @@ def check_alone(model: nn.Module, inputs: Sequence[Any], unused: nn.Module, bits
 def all_logits(model: nn.Module, rows: Tensor) -> Tensor:
     """The logits of these rows, one column for each, computed in blocks."""
     return torch.cat([*logits_of(model, rows)], 1)[:, : len(rows)]
-
-
-def same_bits(logits: Tensor, again: Tensor) -> bool:
-    return torch.allclose(logits, again, 0, 0, equal_nan=True)
 
 
 def same_classes(logits: Tensor, again: Tensor) -> bool:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from cop2l.kernel import arrays, exact, form
 from cop2l.kernel.arithmetic import bound_follows
 from cop2l.kernel.building import parameter_location, stored_shapes, stored_tensors
 from cop2l.kernel.counting import NO_REPEATS, Facts, count_records, group_numbers, used_rows
 from cop2l.kernel.form import Content, Unreadable, object_of, open_regular, sha256, text_line
-from cop2l.kernel.holdout import BlindMethod, predicting_model, unlabelled
+from cop2l.kernel.holdout import BlindMethod, unlabelled
 from cop2l.kernel.learning import SET_NAMES, Sets
 from cop2l.kernel.options import Refusal, choice_of, integer, list_of, optional, require
 from cop2l.kernel.samples import numbers
@@ -59,8 +58,6 @@ def check_export(
         paths = (*original.iterdir(), *(original / CERTIFICATE).iterdir())
         if unexpected := sorted({path.relative_to(original).as_posix() for path in paths} - expected):
             verdict.unverified.append(f"The exported folder holds unexpected files: {quoted(unexpected)}.")
-        if certificate["options"].kind == "holdout":
-            _check_predictions(certificate, samples, method)
         complete = verdict.status == "valid" and len(samples) >= len(certificate["records"])
         counted = samples if content["recount"] and complete else {}
         program = _make_program(verdict, folder, content, certificate, counted, method)
@@ -81,19 +78,6 @@ def _check_files(verdict: Verdict, folder: Path, content: Content, certificate: 
     same = weights == content["weights"] == exact.digest(stored_tensors(*parameter_location(certificate)))
     require(same and certificate.get("theta") in (None, weights), OTHER_PARAMETERS)
     verdict.checked.append(f"{WEIGHTS} holds the parameters that the certificate speaks of, bit for bit.")
-
-
-def _check_predictions(certificate: Content, samples: arrays.Samples, method: BlindMethod) -> None:
-    """Refuse a method that does not predict with its model alone: the model must make no more errors than are stated."""
-    heads, model = [record["head"] for record in certificate["records"]], predicting_model(certificate, method.model)
-    device = next(model.parameters()).device
-    masked_classes = exact.head_masks(heads, certificate["classes"], certificate["scenario"], device)
-    for record in certificate["records"] if len(samples) >= len(heads) else ():
-        x, y, *_ = samples[t := record["task"]]
-        S = exact.sample(x, torch.from_numpy(numbers(y)).long().to(device), t, 0)
-        with exact.exact_arithmetic(certificate["threads"]):
-            good = int(exact.score(model, S, masked_classes)[1].sum()) <= record["errors"]
-        require(good, "The method does not predict with its model alone, so no program of the model is certified.")
 
 
 def _make_program(

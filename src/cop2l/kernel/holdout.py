@@ -4,8 +4,12 @@ Its code need not be right for a bound to hold.
 """
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +38,8 @@ KEPT = (
     "The data of past tasks was gone when the certificate was issued, not left out to get a smaller bound.",
     "No withheld row is a near-copy of a learned one: without the learned rows only equal inputs were found.",
 )
+AFTER = "after-{}.safetensors"
+"""The file of the learner after a task."""
 HARMLESS_NOTES = ("columns", "commitment", "data", "issued", "machines", "not_valid", "repeats", "void")
 """The notes of a stored learner that no class depends on that it predicts for an array."""
 OTHER_COLUMNS = "The stored learner sorts columns by names that the certificate does not state, so they were not checked."
@@ -90,7 +96,7 @@ def check_holdouts(
         recounts = [_recount(content, samples, learned, method, learners) for content in run] if countable else []
         for content in run:
             if learners:
-                _compare_predictors(verdict, content, after_task(learners, len(content["records"])), model)
+                _compare_predictors(verdict, content, learners / AFTER.format(len(content["records"])), model)
         if recounts:
             verdict.checked.append("The errors on the withheld examples were counted again: they are as stated.")
             checking.check_repeats(verdict, run, recounts, policy)
@@ -194,9 +200,19 @@ def _predictor(file: Path) -> list[Any]:
     return [digest(tensors), canonical_json(notes), note.get("columns")]
 
 
-def after_task(learners: Path, t: int) -> Path:
-    """The file of the learner after a task."""
-    return learners / f"after-{t}.safetensors"
+def watch(parent: int | None, seconds: float, folder: Path) -> None:
+    """End this process, and remove its folder, when its parent has ended, even if it was killed, or after so many seconds."""
+    end = time.monotonic() + seconds
+
+    def look() -> None:
+        while parent in (None, os.getppid()) and time.monotonic() < end:
+            time.sleep(0.5)
+        if time.monotonic() >= end:
+            print(f"cop2l: the check takes more than the {seconds:.0f} seconds that --limit allows.", file=sys.stderr, flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(3)
+
+    threading.Thread(target=look, daemon=True).start()
 
 
 def unlabelled(inputs: Mapping[int, Any]) -> Samples:
@@ -222,7 +238,13 @@ class BlindMethod:
         out.mkdir()
         arrays.write_arrays(rows, self.certificate["digest"], samples)
         paths = [rows, out, self.certificate["folder"], *([file] if file else [])]
-        options = ["--limit", str(self.operations), *(["--model", self.model] if self.model else [])]
+        options = [
+            "--limit",
+            str(self.operations),
+            "--parent",
+            str(os.getpid()),
+            *(["--model", self.model] if self.model else []),
+        ]
         process = subprocess.run(
             [sys.executable, "-P", "-m", "cop2l.audit.blind", command, *map(str, paths), *options],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
