@@ -61,7 +61,7 @@ compare-slda: $(VENV)/dev.stamp  ## SLDA beside those of Avalanche 0.6 and CapyM
 	.slda/venv/bin/python -m pytest -q -W ignore -p no:cacheprovider --noconftest tests/methods/test_slda_elsewhere.py
 	.slda/venv/bin/python -W ignore benchmarks/compare_slda.py
 
-compare-river:            ## the monitor beside river's drift detectors, in an environment of its own; writes docs/evidence.md
+compare-river:            ## the monitor beside river's drift detectors, in an environment of its own; writes docs/results.md
 	$(PYTHON) -m venv .river/venv
 	.river/venv/bin/pip install --disable-pip-version-check --quiet river==0.26.1 scipy
 	PYTHONPATH=src .river/venv/bin/python benchmarks/monitor.py

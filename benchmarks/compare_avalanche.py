@@ -1,7 +1,7 @@
 """The baselines beside Avalanche's: the same stream, model, initial weights, hyper-parameters and seeds.
 
 Needs an environment with avalanche-lib 0.6 (`make compare-avalanche` makes one) and Fashion-MNIST. Prints the table of
-docs/evidence.md: average accuracy after the last task in %, mean and standard deviation over the seeds; and how many times
+docs/results.md: average accuracy after the last task in %, mean and standard deviation over the seeds; and how many times
 longer Avalanche takes to learn, in CPU seconds on one thread.
 """
 

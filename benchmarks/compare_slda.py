@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from cop2l.features import load_stream
+from cop2l.kernel.exact import withheld_rows
 from cop2l.methods import method
 from cop2l.models import build
-from cop2l.streams.withhold import withhold
 
 SHRINKAGE = 1e-4
 
@@ -105,8 +105,11 @@ class CapyMOA:
 def examples(arguments):
     """The examples to learn of every task, the test examples of all tasks, and the number of classes."""
     stream = load_stream(arguments.stream, scenario="class-incremental", tasks=arguments.tasks)
-    learned = [withhold(task, 1 - arguments.share, 0)[0] for task in stream]
-    pairs = [(torch.tensor(task.x), torch.tensor(task.y)) for task in learned]
+    learned = [~withheld_rows(len(task.y), task.t, 1 - arguments.share, 0) for task in stream]
+    pairs = [
+        (torch.tensor(task.x[rows]), torch.tensor(task.y[rows]))
+        for task, rows in zip(stream, learned, strict=True)
+    ]
     tests = [(torch.tensor(task.x), torch.tensor(task.y)) for task in stream.test]
     return pairs, [torch.cat(column) for column in zip(*tests, strict=True)], stream.classes
 

@@ -3,7 +3,7 @@
     make compare-river      # in an environment of its own, or: python benchmarks/monitor.py, where river is installed
 
 All get the same streams of 10 000 examples, each right or wrong, at a claim of at most 5 %. The tables are written into
-docs/evidence.md. ADWIN and DDM have river's defaults; a window is tested at level alpha when it is full.
+docs/results.md. ADWIN and DDM have river's defaults; a window is tested at level alpha when it is full.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from scipy.stats import binom
 from cop2l.monitor.evidence import log_evidence, starts_due
 
 BOUND, ALPHA, LENGTH, STREAMS, LOOK, WINDOW = 0.05, 0.01, 10_000, 1000, 20, 500
-PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 BEGIN, END = "<!-- made by benchmarks/monitor.py -->\n", "<!-- end -->\n"
 NEVER = LENGTH + 1
 

@@ -19,7 +19,7 @@ base = "{base}"             # the default settings; the scale of the inputs is t
 stream = {stream}    # a path from the folder where you run the command
 
 # scenario = "class-incremental"  # or "task-incremental"; with domains: "domain-incremental"
-# tasks = 2                # without it: as many equal tasks of at least two classes as possible
+# tasks = 2                # the classes in this many tasks; without it: one task
 # memory = 2000            # how many examples of past tasks may be kept
 # scale = "none"           # no scaling; or a shift and a factor that you know in advance: [127.5, 0.0078125]
 # model = "mlp"            # "cnn" for pictures, "linear" for features; see: cop2l list models
@@ -41,7 +41,7 @@ END = """\
 # classes = ["A", "B"]     # all labels in order, or their number: fixed in advance, not read from the data
 # test_share = 0.2         # the share for testing, if the data has no test part
 
-# [methods.rehearsal]
+# [methods.weighted-replay]
 # lr = 0.001               # the learning rate
 """
 SHOWN = 40
