@@ -105,7 +105,7 @@ def test_a_list_of_the_run_is_one_run_and_no_grid(pair, value):
 )
 def test_options_have_the_type_of_their_declaration(pair, value):
     name = pair.partition("=")[0].rpartition(".")[2]
-    (found,) = configured({}, pair).options.items()
+    (found,) = configured({"method": "cop2l"}, pair).options.items()
     assert found == (name, value)
     assert type(found[1]) is type(value)
 
@@ -119,8 +119,8 @@ def test_classes_are_names_however_they_are_written():
 
 
 def test_options_in_a_file_are_typed_as_those_on_the_command_line():
-    table = tomllib.loads('lr = 1\nclaim = ["tasks"]\ngrid = true\n[options]\nk = 4')
-    given = configured({}, "lr=1", "claim=tasks", "grid=true", "k=4")
+    table = tomllib.loads('method = "cop2l"\nlr = 1\nclaim = ["tasks"]\ngrid = true\n[options]\nk = 4')
+    given = configured({}, "method=cop2l", "lr=1", "claim=tasks", "grid=true", "k=4")
     assert configured(table).hash == given.hash
     assert configured({}, "method=ncm", "normalise=false").options == {"normalise": False}
 
@@ -147,7 +147,7 @@ KINDS_SENTENCE = "kind must be one of kl, preference, buffer, holdout, but it is
         ("kind=kll", KINDS_SENTENCE),
         (
             "kind=holdout",
-            "The claim is the hold-out bound, but nothing is withheld; add for example holdout=0.1.",
+            "CoP2L certifies itself by all examples that it does not pick; leave out holdout, or choose another method.",
         ),
         ("memory=2", "memory=2 is less than the number of tasks, 3; give each task an example."),
         ("options.memmory=5", "There is no key named 'memmory'; did you mean 'memory'?"),
@@ -173,7 +173,7 @@ KINDS_SENTENCE = "kind must be one of kl, preference, buffer, holdout, but it is
 )
 def test_what_is_wrong_is_said_in_a_sentence(pair, sentence):
     with pytest.raises(UserError) as error:
-        grid.expand(grid.read_configuration("synthetic"), grid.overrides([pair]))
+        grid.expand(grid.read_configuration("synthetic"), grid.overrides(["method=cop2l", pair]))
     assert str(error.value) == sentence
 
 
@@ -194,6 +194,10 @@ def test_what_is_wrong_is_said_in_a_sentence(pair, sentence):
         (["method=replay", "epochs=2.5"], "The option epochs is '2.5'; give a whole number larger than 0."),
         (["method=ncm", "normalise=3"], "The option normalise is '3'; give true or false."),
         (["method=replay", "delta=nan"], "delta must be a number from 1e-300 to 0.5, but it is nan."),
+        (
+            ["method=replay", "kind=holdout", "holdout=0"],
+            "The claim is the hold-out bound, but nothing is withheld; add for example holdout=0.5.",
+        ),
         (["method=replay", "kind=kl"], "replay can only claim the hold-out bound; leave kind out."),
     ],
 )
@@ -216,6 +220,7 @@ def test_a_grid_gives_an_option_to_the_methods_that_have_it():
 
 def test_the_sections_of_a_preset_are_for_cop2l_and_its_default_preset_opens_one():
     table = tomllib.loads("""
+        method = "cop2l"
         [presets.picking]
         k = 5
         [presets.paper]
@@ -234,6 +239,7 @@ def test_the_sections_of_a_preset_are_for_cop2l_and_its_default_preset_opens_one
 def test_cop2l_has_the_sections_of_paper_for_what_it_does_not_say_itself(monkeypatch):
     monkeypatch.setitem(PRESETS["picking"], "lr", 0.5)
     table = tomllib.loads("""
+        method = "cop2l"
         preset = "picking"
         [presets.paper]
         lr = 1.0
@@ -321,7 +327,7 @@ def test_a_grid_has_a_run_for_each_of_its_values_and_that_of_a_section_only_wher
             "[grid.methods.replay]\nlr = [1]",
             "Write the grid of a section inside it: [methods.replay.grid], not [grid.methods.replay].",
         ),
-        ("grid = 3", "grid must be one of True, False, but it is 3."),
+        ('method = "cop2l"\ngrid = 3', "grid must be one of True, False, but it is 3."),
         ("methods = 3", "methods is 3; write tables, [methods.NAME]."),
         ("method = 3", f"There is no method named '3'; choose one of: {', '.join(sorted(METHODS))}."),
         ("methods.replay = 3", "methods is {'replay': 3}; write tables, [methods.NAME]."),

@@ -157,6 +157,17 @@ def test_rows_that_tasks_share_void_their_bounds():
     assert set(holdout.certify().bounds.values()) == {1.0}
 
 
+def test_rows_that_two_tasks_withhold_void_means_alone():
+    holdout = learned(Holdout(replay(), claim=("tasks", "average")), (1,))
+    (x, y), (x2, y2) = task_of(1), task_of(2)
+    mask, mask2 = withheld_rows(300, 1, 0.5, 0), withheld_rows(300, 2, 0.5, 0)
+    x2[np.flatnonzero(mask2)[:40]], y2[np.flatnonzero(mask2)[:40]] = x[mask][:40], y[mask][:40]
+    with pytest.warns(Advice, match="no average over these tasks holds"):
+        holdout.learn(x2, y2)
+    values = {s["family"]: s["value"] for s in holdout.certify().statements}
+    assert values["average"] == 1.0 > values["tasks"]
+
+
 def test_all_families_survive_saving(tmp_path):
     """Forgetting needs which withheld rows were wrong just after their task, kept or not."""
     options = {
@@ -184,14 +195,18 @@ def test_all_families_survive_saving(tmp_path):
     assert parts["classes", 2]["errors"] == int((now & (y == 2))[rows].sum())
 
 
-def test_a_class_that_only_withheld_rows_have_counts_as_errors():
+@pytest.mark.processes
+def test_a_class_that_only_withheld_rows_have_counts_as_errors(tmp_path):
     x, y = task_of(1)
     mask = withheld_rows(300, 1, 0.5, 0)
     y[~mask & (y == 2)] = 0
     holdout = Holdout(replay(), scale=False)
     holdout.learn(x, y)
     assert holdout.learner.heads == [(0, 1)]
-    assert holdout.certify().records[0]["errors"] >= int((y[mask] == 2).sum()) > 0
+    certificate = holdout.certify()
+    assert certificate.records[0]["errors"] >= int((y[mask] == 2).sum()) > 0
+    certificate.save(tmp_path)
+    assert verify(tmp_path, {1: (x, y)}).status == "valid"
     with pytest.raises(UserError, match="Only withheld rows of task 1 have the class 2"):
         Holdout(replay(linear(1)), claim=("classes",)).learn(x, y)
 

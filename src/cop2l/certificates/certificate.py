@@ -12,7 +12,7 @@ from cop2l.certificates import notebook
 from cop2l.certificates.bounding import bound_of, kinds_of, log_delta
 from cop2l.certificates.families import all_sentences
 from cop2l.errors import UserError
-from cop2l.files import file_digest, write_text
+from cop2l.files import DamagedError, file_digest, last_complete, write_text
 from cop2l.kernel import form
 from cop2l.kernel.options import Options
 from cop2l.text import HEADS, Names, aligned, all_hold, percent, statement_sentence
@@ -162,6 +162,17 @@ def read_certificate(folder: str | Path) -> Certificate:
     options = content["options"]
     del content["folder"]  # a path, which is no part of the certificate
     return Certificate({**content, "options": options.as_dict()}, options)
+
+
+def stored_certificate(folder: Path, tasks: int) -> Certificate | None:
+    """The certificate beside a saved learner of so many tasks, or in its run directory; None if there is none."""
+    path = last_complete(folder / "certificate")
+    if not path.exists():
+        path = last_complete(folder.parent / "certificates" / f"after-{tasks:02d}")
+    try:
+        return read_certificate(path) if path.exists() else None
+    except UserError as error:
+        raise DamagedError(path, str(error).rstrip(".")) from None
 
 
 def content_of(

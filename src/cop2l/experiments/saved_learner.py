@@ -12,7 +12,6 @@ from torch import Tensor
 
 from cop2l.certificates.program import load_program
 from cop2l.errors import UserError
-from cop2l.experiments.directory import check_certificate
 from cop2l.experiments.records import ENVIRONMENT, RECORDS
 from cop2l.files import last_complete, read_json, recover, replace_folder, write_array, write_json, write_text
 from cop2l.holdout.holdout import SAVED_HOLDOUT, Holdout
@@ -34,10 +33,8 @@ def load(folder: str | Path) -> Any:
     """The learner saved in a folder, or in the state/ of a run directory."""
     state = state_of(folder)
     if (state / SAVED_COP2L).exists():
-        check_certificate(state / "certificate")
         return method("cop2l").load(state)
     if (state / SAVED_HOLDOUT).exists():
-        check_certificate(state / "certificate")
         return Holdout.load(state)
     if (state / SAVED_METHOD).exists():
         return load_method(state)

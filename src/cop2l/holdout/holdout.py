@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from cop2l.certificates.bounding import statements as all_statements
 from cop2l.certificates.bounding import void_statements
-from cop2l.certificates.certificate import Certificate, content_of, read_certificate
+from cop2l.certificates.certificate import Certificate, content_of, stored_certificate
 from cop2l.certificates.commitment import commitment
 from cop2l.console import Progress, progress_display
 from cop2l.errors import UserError
-from cop2l.files import last_complete, read_tensors, replace_folder, write_tensors
+from cop2l.files import read_tensors, replace_folder, write_tensors
 from cop2l.holdout import withheld
 from cop2l.holdout.certificate import HoldoutCertificate
 from cop2l.holdout.withheld import Withheld
@@ -522,13 +522,9 @@ class Holdout:
         for name in ("void_tasks", "void_means", "issued"):
             setattr(self.state, name, note[name])
         self.state.tasks = withheld.read_tasks(tensors, note["tasks"])
-        path = last_complete(folder / "certificate")
-        if self.state.issued is not None and path.exists():
-            stored = read_certificate(path)
-            if [record["fingerprint"] for record in stored.records] == self.state.issued:
-                self.state.certificate = HoldoutCertificate(
-                    stored.content, stored.options, learner=self.learner
-                )
+        stored = stored_certificate(folder, self.tasks_seen)
+        if stored and [record["fingerprint"] for record in stored.records] == self.state.issued:
+            self.state.certificate = HoldoutCertificate(stored.content, stored.options, learner=self.learner)
 
 
 def _read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

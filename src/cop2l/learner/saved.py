@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cop2l.certificates.certificate import Certificate, read_certificate
+from cop2l.certificates.certificate import Certificate, stored_certificate
 from cop2l.errors import UserError
-from cop2l.files import DamagedError, last_complete, read_tensors, replace_folder, write_tensors
+from cop2l.files import read_tensors, replace_folder, write_tensors
 from cop2l.kernel.exact import digest, sample
 from cop2l.kernel.learning import SET_NAMES, Sets, set_tensors
 from cop2l.learner.state import load_parameters, parameters
@@ -190,15 +190,10 @@ def _split_columns(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 
 def _stored_certificate(folder: Path, learner: "CoP2L") -> Certificate | None:
     """The certificate beside the learner, or in its run directory; None if it is older than the learner, after a crash."""
-    path = last_complete(folder / "certificate")
-    if not path.exists():
-        path = last_complete(folder.parent / "certificates" / f"after-{learner.tasks_seen:02d}")
-    if learner.state.issued_statements is None or not path.exists():
+    certificate = stored_certificate(folder, learner.tasks_seen)
+    if learner.state.issued_statements is None or certificate is None:
         return None
-    try:
-        certificate, theta = read_certificate(path), parameters(learner.model)
-    except UserError as error:
-        raise DamagedError(path, str(error).rstrip(".")) from None
+    theta = parameters(learner.model)
     tensors = {"theta_0": learner.state.theta_0, "theta": theta, "sets": set_tensors(learner.engine.sets)}
     if any(certificate.content[name] != digest(part) for name, part in tensors.items()):
         return None
