@@ -55,26 +55,32 @@ def test_time_runs_forward_and_texts_keep_the_order_of_the_file(tmp_path, names,
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["12 %", "7.5%", "8%"], r"numbers such as '12 %'; write them as 1234.5, take them as names with categories=b"),
+        (["12 %", "7.5%", "8%"], r"numbers such as '12 %'; write them as 1234.5, or take them as names with categories=b"),
         (["1,5", "2,25"], "numbers such as '1,5'; write them as 1234.5"),
         (["1,234", "950", "12,345.5"], "numbers such as '1,234'; write them as 1234.5"),
         (["1 234", "950"], "numbers such as '1 234'"),
-        (["2024-01-31", "2024-02-01 10:00:00"], "holds dates; leave it out with drop=b, or make tasks of it with domain=b"),
-        (["31.12.2023", "1.1.2024"], "holds dates; leave it out with drop=b"),
-        (["2024Q1", "2024Q2"], "holds dates; leave it out with drop=b"),
-        ([datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)], "holds dates; leave it out with drop=b"),
-        ([f"K-{i}" for i in range(N)], "another text in nearly every row, as an ID; leave it out with drop=b, or name it"),
+        (["2024-01-31", "2024-02-01 10:00:00"], "holds dates; leave it out, or make tasks of it with domain="),
+        (["31.12.2023", "1.1.2024"], "holds dates; leave it out, or"),
+        (["2024Q1", "2024Q2"], "holds dates; leave it out, or"),
+        ([datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)], "holds dates; leave it out, or"),
+        ([f"K-{i}" for i in range(N)], "another text in nearly every row, as an ID; leave it out, or name it in text="),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_column_that_is_no_category_is_named_with_the_option_that_helps(tmp_path, values, message, suffix):
     path = table(tmp_path / f"x{suffix}", b=values)
-    with pytest.raises(UserError, match=f"Column 'b' of .*{message}"):
+    with pytest.raises(UserError, match=f"Column 'b' of .*{message}.* To leave out such columns, add drop=b"):
         streams.load(path, prior=PRIOR)
     assert streams.load(path, drop="b")[0].x.shape[1] == 1
     if len(values) < N:
         names = "|".join(map(str, values))
         assert streams.load(path, categories=f"b={names}")[0].x.shape[1] == 1 + len(values)
+
+
+def test_all_columns_that_are_refused_are_named_at_once(tmp_path):
+    path = table(tmp_path / "x.csv", **{"the day": ["1.2.2024", "2.2.2024"], "rate": ["1 %", "2 %"]})
+    with pytest.raises(UserError, match=r"Column 'the day' .* add 'drop=the day,rate'\."):
+        streams.load(path)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,7 @@ def test_a_shuffled_number_that_is_called_an_id_is_named(tmp_path):
     ids = np.random.default_rng(1).permutation(N).tolist()
     with pytest.warns(
         Advice,
-        match=r"Column 'customer_id' of .* or an ID, which can tell the class; leave it out with drop=customer_id",
+        match=r"Column 'customer_id' of .* or an ID, which can tell the class; leave it out with drop=",
     ):
         streams.load(table(tmp_path / "x.csv", customer_id=ids))
     with warnings.catch_warnings():

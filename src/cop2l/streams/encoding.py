@@ -194,7 +194,7 @@ def _encode_column(title: str, name: str, parts: Sequence[Rows], preparing: Rows
             )
             raise UserError(
                 f"Column {name!r} of {title} has {problem}; list them with categories={name}=A|B, name the column in text= if"
-                f" it is text, or leave it out with drop={name}."
+                f" it is text, or leave it out with drop=."
             )
     return column | {"values": names}
 

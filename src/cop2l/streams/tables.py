@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from cop2l.streams.pictures import Pictures
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 MISSING = "Column {!r} of {} has missing values; fill them, or remove their rows."
-DATES = "Column {0!r} of {1} holds dates; leave it out with drop={0}, or make tasks of it with domain={0}."
+DATES = "Column {!r} of {} holds dates; leave it out, or make tasks of it with domain=."
 HEAD_BYTES = 1 << 16
 NUMBER = r"[-+]?(?=.*\d)(\d{1,3}([,.'’\s]\d{3})+|\d*)([.,]\d*)?([eE][-+]?\d+)?\s*%?"
 PLAIN_NUMBER = r"[-+]?\d*\.?\d*([eE][-+]?\d+)?"
@@ -171,7 +172,15 @@ def from_table(table: Any, file: Path | str, columns: Columns, *, labels: bool =
         name: "text" if name in columns.text else "category" if name in categories else "number"
         for name in inputs
     }
-    values = {name: _column(table[name], name, file, kinds[name], columns) for name in inputs}
+    values, refused = dict[str, Any](), dict[str, UserError]()
+    for name in inputs:
+        try:
+            values[name] = _column(table[name], name, file, kinds[name], columns)
+        except UserError as error:
+            refused[name] = error
+    if refused:
+        first, drop = next(iter(refused.values())), shlex.quote(f"drop={','.join(refused)}")
+        raise first if columns.kinds else UserError(f"{first} To leave out such columns, add {drop}.")
     if labels and not columns.kinds:
         _warn_of_row_numbers(file, {name: v for name, v in values.items() if kinds[name] == "number"})
     return Part(Rows(values, columns._replace(kinds=kinds)), y, domain, group, order)
@@ -282,15 +291,13 @@ def _refuse_no_category(texts: set[str], rows: int, name: str, file: Path | str)
         )
     if not non_numbers and (marked := [t for t in texts if not re.fullmatch(PLAIN_NUMBER, t.strip())]):
         raise UserError(
-            f"{title} holds numbers such as {min(marked)!r}; write them as 1234.5, take them as names with categories={name}, or"
-            f" leave the column out with drop={name}."
+            f"{title} holds numbers such as {min(marked)!r}; write them as 1234.5, or take them as names with categories={name}."
         )
     if texts and all(re.fullmatch(DATE, t.strip()) for t in texts):
         raise UserError(DATES.format(name, file))
     if rows >= FEW_ROWS and len(texts) > MOST_DISTINCT * rows:
         raise UserError(
-            f"{title} has another text in nearly every row, as an ID; leave it out with drop={name}, or name it in text= if"
-            " it is text."
+            f"{title} has another text in nearly every row, as an ID; leave it out, or name it in text= if it is text."
         )
 
 
@@ -301,8 +308,7 @@ def _warn_of_row_numbers(file: Path | str, numbers: Mapping[str, Any]) -> None:
         counts = len(values) > 2 and bool((np.diff(values) == 1).all())
         if counts or (re.fullmatch(INDEX_NAME, name.lower()) and len(np.unique(values)) == len(values)):
             advise(
-                f"Column {name!r} of {file} looks like a row number or an ID, which can tell the class; leave it out with"
-                f" drop={name}."
+                f"Column {name!r} of {file} looks like a row number or an ID, which can tell the class; leave it out with drop=."
             )
 
 

@@ -1,6 +1,6 @@
 """A task, and a stream of tasks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -65,9 +65,6 @@ class Stream(Sequence[Task]):
 
     def __len__(self) -> int:
         return len(self.train)
-
-    def __iter__(self) -> Iterator[Task]:
-        return iter(self.train)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
