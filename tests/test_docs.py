@@ -90,7 +90,7 @@ def make_runs(name):
     if name == "report.md":
         main(["run", "synthetic"])
     if "cop2l monitor" in TEXTS[name]:
-        main(["run", "synthetic", "preset=hybrid", "data.n=2000", "--out", "runs/mnist"])
+        main(["run", "synthetic", "data.n=2000", "--out", "runs/mnist"])
         Path("monday.csv").write_text("\n".join(["0"] * 20))
 
 

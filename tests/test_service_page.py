@@ -7,7 +7,7 @@ import torch
 from fastapi.testclient import TestClient
 
 import cop2l
-from cop2l import CoP2L
+from cop2l import Holdout, WeightedReplay
 from cop2l.models import build
 from doc_pages import python
 
@@ -15,9 +15,9 @@ from doc_pages import python
 def test_the_service_answers_as_the_learner_does(tmp_path, monkeypatch):
     x = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
     data = {1: (x, (x[:, 0] > 0).astype(int))}
-    learner = CoP2L(build("linear", inputs=(2,), classes=2, seed=0), preset="hybrid", tasks=1)
+    learner = Holdout(WeightedReplay(build("linear", inputs=(2,), classes=2, seed=0)), tasks=1)
     learner.learn(*data[1])
-    learner.certify(data)
+    learner.certify()
     cop2l.export(learner, tmp_path / "service")
     monkeypatch.chdir(tmp_path)
     (code,) = python("integrations.md", "Serve over HTTP")
