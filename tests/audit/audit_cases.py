@@ -38,10 +38,10 @@ def made(folder, source, **changes):
     return folder
 
 
-def verify(path, data=None, tasks=2, **options):
+def verify(path, data=None, split=None, **options):
     """The verdict of an auditor who knows into how many tasks the data was split."""
     data = data if data is None or isinstance(data, dict) else str(data)
-    return cop2l.verify(path, data, split={"tasks": tasks}, **options)
+    return cop2l.verify(path, data, split={"tasks": 2} | (split or {}), **options)
 
 
 def copied(folder, to):

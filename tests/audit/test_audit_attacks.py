@@ -8,6 +8,7 @@ import pytest
 import torch
 from audit_cases import copied, forged, last_certificate, made, sentences, verify
 
+import cop2l
 from cop2l import CoP2L
 from cop2l.audit.split import task_arrays
 from cop2l.certificates.commitment import commitment_hash
@@ -22,7 +23,7 @@ def certificate(run, tmp_path):
 
 
 def test_an_honest_certificate_is_valid_however_its_data_is_given(certificate, data, tmp_path):
-    stream = load(data)
+    stream = load(data, tasks=2)
     samples = {task.t: (task.x, task.y) for task in stream}
     arrays = {
         f"{name}_{t}": part for t, pair in samples.items() for name, part in zip("xy", pair, strict=True)
@@ -98,7 +99,7 @@ def issued(model, samples, folder, **options):
 
 @pytest.fixture
 def samples(data):
-    return {task.t: (task.x, task.y) for task in load(data)}
+    return {task.t: (task.x, task.y) for task in load(data, tasks=2)}
 
 
 def trained(samples):
@@ -249,10 +250,10 @@ def test_columns_of_the_issuers_choice_must_be_typed_or_accepted(tmp_path):
     ("changes", "words"),
     [
         (
-            {"data": {"task_classes": [[0], [1], [2], [3]]}, "scenario": "task-incremental"},
+            {"tasks": None, "data": {"task_classes": [[0], [1], [2], [3]]}, "scenario": "task-incremental"},
             ["--task-classes 0 1 2 3", "--scenario"],
         ),
-        ({"data": {"task_classes": [[0, 1]]}}, ["--task-classes 0,1", "--tasks 1"]),
+        ({"tasks": None, "data": {"task_classes": [[0, 1]]}}, ["--task-classes 0,1", "--tasks 1"]),
         ({"class_seed": 7}, ["--class-seed 7"]),
         ({"order_seed": 8}, ["--order-seed 8"]),
         ({"order": "reversed"}, ["--order reversed"]),
@@ -262,7 +263,7 @@ def test_columns_of_the_issuers_choice_must_be_typed_or_accepted(tmp_path):
     ],
 )
 def test_a_cut_of_the_issuers_choice_is_a_doubt(data, tmp_path, changes, words):
-    verdict = verify(made(tmp_path / "run", data, **changes), data)
+    verdict = cop2l.verify(made(tmp_path / "run", data, **changes), str(data))
     assert verdict.status != "valid"
     assert all(word in verdict.command for word in words)
 

@@ -281,5 +281,5 @@ def test_columns_in_the_order_of_the_table_are_no_doubt(tmp_path):
     for names, status in (("ab", "valid"), ("ba", "cannot tell")):
         write_tensors(file, tensors, note | {"columns": list(names)})
         forged(last_certificate(run), lambda content: None)
-        verdict = verify(last_certificate(run), tmp_path / "table.csv", tasks=1)
+        verdict = verify(last_certificate(run), tmp_path / "table.csv", split={"tasks": 1})
         assert verdict.status == status, str(verdict)
