@@ -48,7 +48,7 @@ def decide(
         if export is not None:
             copy = _copy_files(export, folders[-1].parent, (EXPORT, WEIGHTS, *PROGRAMS.values()))
             samples, method = withheld if holdout else learned, BlindMethod(blind, model, last, policy.operations, say)
-            check_export(verdict, copy, last, samples, method, policy.draws, export)
+            check_export(verdict, copy, last, samples, method, policy.draws, export, learned if holdout else {})
     except Refusal as refusal:
         verdict = Verdict(invalid=[str(refusal)])
         _add_notes(verdict, index)
