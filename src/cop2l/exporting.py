@@ -103,9 +103,11 @@ def _write(
     write_bytes(new / PROGRAMS[kind], exported.content)
     counted = None
     if data is not None or kind == "onnx":
-        samples, options = _samples(certificate, data), certificate["options"]
+        (samples, learned), options = _samples(certificate, data), certificate["options"]
         sets = [Sets()] * learner.tasks_seen if options.kind == "holdout" else learner.engine.sets
-        records, statements = recount_errors(exported.logits, certificate, options, sets, samples, repeats)
+        records, statements = recount_errors(
+            exported.logits, certificate, options, sets, samples, repeats, learned
+        )
         counted = {"run_by": exported.run_by, "records": records, "statements": statements}
     content = {
         "format": FORMAT,
@@ -137,9 +139,9 @@ def _inputs(learner: Any) -> list[int]:
     return [int(size) for size in description.get("inputs") or buffer[0].x.shape[1:]]
 
 
-def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
-    """The examples that the certificate was counted on, to count the errors of the program."""
-    options, notes = certificate["options"], Verdict()
+def _samples(certificate: Mapping[str, Any], data: Any) -> tuple[Samples, Mapping[int, Any]]:
+    """The examples that the certificate was counted on, to count the errors of the program; and what a hold-out learned from."""
+    options, notes, learned = certificate["options"], Verdict(), dict[int, Any]()
     source = (certificate["data"] or {}).get("stream") if data is None else data
     if source is None:
         raise UserError(
@@ -163,6 +165,7 @@ def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
         if recipe.get("kept") and t < len(sizes):
             rows = kept_rows(mask, t, recipe["keep_withheld"] // (len(sizes) - 1), options.seed)
         samples[t] = tuple(column[rows] for column in columns)
+        learned |= {t: columns[0][~mask]} if is_holdout else {}
     for record in certificate["records"]:
         x, y, *groups = (*samples.get(record["task"], (None, None)), None)
         if y is None:
@@ -170,7 +173,7 @@ def _samples(certificate: Mapping[str, Any], data: Any) -> Samples:
         column = counting.group_numbers(groups[0], options, len(y))
         if len(y) != record["rows"] or fingerprint(len(y), blocks_of(x, y), column) != record["fingerprint"]:
             raise UserError(f"The data of task {record['task']} is not what the certificate was counted on.")
-    return samples
+    return samples, learned
 
 
 def recount_errors(
@@ -180,6 +183,7 @@ def recount_errors(
     sets: Sequence[Sets],
     samples: Mapping[int, tuple[Any, ...]],
     repeats: bool = False,
+    learned: Mapping[int, Any] | None = None,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The records of a certificate with the errors of a program, and the statements that follow from them.
 
@@ -191,9 +195,10 @@ def recount_errors(
     logits = {t: answers_alone(run, x) for t, (x, *_) in samples.items() if t <= last}
     keys = {t: counting.row_numbers(values) for t, values in logits.items()}
     used = {t: counting.used_rows(len(numbers), sets[t - 1]) for t, numbers in keys.items()}
-    all_repeated = (
-        {} if counting.declared_draws(certificate["data"], repeats) else counting.repeated_rows(keys, used)
-    )
+    all_repeated = dict[int, np.ndarray]()
+    if not counting.declared_draws(certificate["data"], repeats):
+        learned_keys = {t: counting.row_numbers(answers_alone(run, x)) for t, x in (learned or {}).items()}
+        all_repeated = counting.repeated_rows(keys, used, learned_keys)
     for claimed in certificate["records"]:
         _, y, *groups = (*samples[task := claimed["task"]], None)
         labels = np.asarray(y).astype(np.int64)

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 import cop2l
 from cop2l.audit.finding import EXPORTED
 from cop2l.certificates import program as programs
+from cop2l.certificates.bounding import statements
 from cop2l.cli import main
 from cop2l.errors import Advice, UserError
 from cop2l.experiments import saved_learner
@@ -23,6 +24,7 @@ from cop2l.files import file_digest, read_json, write_json
 from cop2l.kernel import exported as checks
 from cop2l.kernel import form
 from cop2l.kernel.form import Unreadable
+from cop2l.methods.replay import Replay
 from cop2l.models import build
 from cop2l.streams import load
 
@@ -349,6 +351,36 @@ def test_declared_draws_travel_with_the_export(method, tmp_path, monkeypatch):
     content = cop2l.export("run", "service", data="few.npz")
     assert all(one["value"] < 0.5 for one in content["recount"]["statements"])
     assert cop2l.verify("service", "few.npz", split_as_stated=True, repeats_are_draws=True).status == "valid"
+
+
+@pytest.mark.parametrize("keep_withheld", [None, 60])
+def test_copies_of_learned_rows_are_no_hits_of_a_program_either(keep_withheld, tmp_path):
+    """Every row stands twice: where the learner got one of the two, the other certifies nothing. Also of kept rows."""
+    samples, learner = {}, cop2l.Holdout(
+        Replay(build("linear", inputs=(6,), classes=4), memory=30, epochs=5, lr=0.1, scenario="domain-incremental"),
+        keep_withheld=keep_withheld or 0,
+    )  # fmt: skip
+    for t in (1, 2):
+        content = np.load(write_data(tmp_path / f"{t}.npz", n=120, seed=t))
+        samples[t] = tuple(np.concatenate([content[name]] * 2) for name in "xy")
+        with pytest.warns(Advice, match="repeat another"):
+            learner.learn(*samples[t])
+    certificate = learner.certify(None if keep_withheld else samples)
+    content = cop2l.export(learner, tmp_path / "service", data=samples)
+    assert content["recount"]["records"] == certificate.content["records"]
+    assert all(one["value"] > 0.5 for one in content["recount"]["statements"])
+    verdict = cop2l.verify(tmp_path / "service", samples)
+    assert verdict.status == "valid", sentences(verdict)
+    mended(tmp_path / "service", recount=lambda counted: without_repeats(counted, certificate.options))
+    verdict = cop2l.verify(tmp_path / "service", samples)
+    assert "are not those that are stated" in sentences(verdict)
+
+
+def without_repeats(recount, options):
+    """What was stated before learned rows were compared: fewer errors, and bounds that follow from them."""
+    for record in recount["records"]:
+        record.update(errors=5, errors_not_picked=5)
+    return recount | {"statements": statements(options, recount["records"])}
 
 
 def _zeros():

@@ -15,7 +15,7 @@ from cop2l.audit.flags import verify_command
 from cop2l.cli import main, parse_arguments
 from doc_pages import python
 
-RUN = ("run", "synthetic", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
+RUN = ("run", "synthetic", "method=cop2l", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
 
 
 def code(*arguments):
@@ -26,7 +26,7 @@ def code(*arguments):
 
 
 def test_the_exit_code_is_the_verdict(run, data, tmp_path, capsys):
-    assert code("verify", run, "--data", data) == 0
+    assert code("verify", run, "--data", data, "--tasks", "2") == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("VALID: ")
     assert len(printed.out.splitlines()) <= 32
@@ -36,7 +36,7 @@ def test_the_exit_code_is_the_verdict(run, data, tmp_path, capsys):
     next(broken.glob("certificates/*/theta.safetensors")).write_bytes(b"0")
     assert code("verify", broken, "--data", data, "--json") == 1
     capsys.readouterr()
-    assert code("verify", run, "--data", data, "--json", "--count-repeats") == 0
+    assert code("verify", run, "--data", data, "--tasks", "2", "--json", "--count-repeats") == 0
     verdict = json.loads(capsys.readouterr().out)
     assert {
         "status",
@@ -155,8 +155,8 @@ def test_a_run_keeps_its_commitment_or_is_refused(tmp_path, monkeypatch, capsys,
 
 def test_nothing_to_commit_to_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["commit", *RUN[1:], "method=replay"]) == 2
-    assert "nothing to commit to; add holdout=0.1" in capsys.readouterr().err
+    assert main(["commit", *RUN[1:], "method=replay", "holdout=0"]) == 2
+    assert "nothing to commit to; add holdout=0.5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,8 @@ def test_a_full_disk_is_refused_before_the_arrays_are_written(run, data, monkeyp
 def test_the_checker_runs_alone_on_arrays_that_were_kept(run, data, tmp_path):
     """As an auditor does who wants to see, or to make, what the checker is given."""
     (tmp_path / "random.py").write_text("raise SystemExit(0)")  # planted: nothing of this folder is imported
-    verify = [sys.executable, "-m", "cop2l", "verify", str(run), "--data", str(data), "--keep-arrays", "kept"]
+    verify = [sys.executable, "-m", "cop2l", "verify", str(run), "--data", str(data), "--tasks", "2"]
+    verify += ["--keep-arrays", "kept"]
     options = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
     done = subprocess.run(verify, **options)
     assert (done.returncode, done.stdout[:6], done.stderr) == (0, "VALID:", "")

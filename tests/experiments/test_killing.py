@@ -9,7 +9,7 @@ from run_files import configured, content
 from cop2l.experiments.run import run
 from cop2l.experiments.sweep import warm_context
 
-CONFIG = configured("method=replay", "holdout=0.2", "tasks=2", "epochs=1")
+CONFIG = configured("method=replay", "holdout=0.2", "tasks=2", "epochs=1", "claim=tasks,forgetting")
 
 
 def dying(config, folder, operation):

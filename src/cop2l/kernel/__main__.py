@@ -46,7 +46,7 @@ def decide(
         if export is not None:
             copy = _copy_files(export, folders[-1].parent, (EXPORT, WEIGHTS, *PROGRAMS.values()))
             samples, method = withheld if holdout else learned, BlindMethod(blind, model, last, policy.operations, say)
-            check_export(verdict, copy, last, samples, method, policy.draws, export)
+            check_export(verdict, copy, last, samples, method, policy.draws, export, learned if holdout else {})
     except Refusal as refusal:
         verdict = Verdict(invalid=[str(refusal)])
     for name in PARTS:  # the sentences of the loader come first; they can only lower the verdict

@@ -41,10 +41,11 @@ PROGRAM_FACTS = object_of(sha256=sha256, made_by=text_line, run_by=text_line)
 
 def check_export(
     verdict: Verdict, folder: Path, certificate: Content, samples: arrays.Samples, method: BlindMethod, draws: bool,
-    original: Path,
+    original: Path, learned: arrays.Samples,
 ) -> None:  # fmt: skip
     """Check the export of a certificate and add to the verdict on it; `samples` are the data that certifies.
 
+    `learned` are the rows that a hold-out learned from: the program must tell the others from them.
     `folder` is the checker's copy of the `original` exported folder.
     """
     try:
@@ -59,9 +60,10 @@ def check_export(
         if unexpected := sorted({path.relative_to(original).as_posix() for path in paths} - expected):
             verdict.unverified.append(f"The exported folder holds unexpected files: {quoted(unexpected)}.")
         complete = verdict.status == "valid" and len(samples) >= len(certificate["records"])
-        counted = samples if content["recount"] and complete else {}
+        last = len(certificate["records"])
+        counted = {**samples, **{last + t: rows for t, rows in learned.items()}} if content["recount"] and complete else {}
         program = _make_program(verdict, folder, content, certificate, counted, method)
-        recounts = _recount(program[1], certificate, samples, draws) if program and counted else []
+        recounts = _recount(program[1], certificate, counted, draws) if program and counted else []
         _check_recount(verdict, content, certificate, program and program[0], recounts)
     except Refusal as refusal:
         verdict.invalid.append(str(refusal))
@@ -132,17 +134,21 @@ def _check_recount(
 def _recount(answers: Path, certificate: Content, samples: arrays.Samples, draws: bool) -> list[list[Content]]:
     """The records of the certificate with the errors of the program, where rows that it answers alike are errors, too.
 
+    The rows that task t of a hold-out learned from are those of task T + t; a row that repeats one of them is an error, too.
     If the rows are `draws` of discrete data, also the records in which repeated rows are no errors.
     """
     options, records = certificate["options"], certificate["records"]
     tensors = {} if options.kind == "holdout" else stored_tensors(certificate["folder"] / "sets.safetensors")
-    tasks = [_program_errors(answers, certificate, record, samples[record["task"]]) for record in records]
+    tasks = [_program_errors(answers, certificate, record, samples) for record in records]
     sets = []
     for t, record in enumerate(records, 1):
         rows: Any = {name: tensors[f"{t}/{name}"].numpy() for name in SET_NAMES if tensors}
         sets.append(Sets(**rows, iterations=record["iterations"], stopped=record["stopped"]))
     used = [used_rows(len(errors), of_task) for (errors, _, _), of_task in zip(tasks, sets, strict=True)]
-    repeats = exact.repeated_answers([keys for _, keys, _ in tasks], used)
+    learned = [_answers(answers, certificate, t, samples) for t in range(len(records) + 1, 2 * len(records) + 1)]
+    keys = [np.concatenate([_answer_keys(own), of_task]) for own, (_, of_task, _) in zip(learned, tasks, strict=True)]
+    all_used = [np.concatenate([np.ones(len(own), bool), mask]) for own, mask in zip(learned, used, strict=True)]
+    repeats = [mask[len(own) :] for own, mask in zip(learned, exact.repeated_answers(keys, all_used), strict=True)]
     errors, facts = [errors for errors, _, _ in tasks], [facts for _, _, facts in tasks]
     counted = [repeats, NO_REPEATS] if draws else [repeats]
     recounts = [count_records(certificate, sets, errors, masks, facts) for masks in counted]
@@ -152,15 +158,13 @@ def _recount(answers: Path, certificate: Content, samples: arrays.Samples, draws
 
 
 def _program_errors(
-    answers: Path, certificate: Content, record: Content, columns: tuple[Any, ...]
+    answers: Path, certificate: Content, record: Content, samples: arrays.Samples
 ) -> tuple[np.ndarray, np.ndarray, Facts]:
     """Of the program on a task: the mask of misclassified rows, keys of equal answers, and facts about the rows."""
-    x, y, *groups = (*columns, None)
+    x, y, *groups = (*samples[record["task"]], None)
     labels, rows = numbers(y).astype(np.int64), np.arange(len(x))
-    with open_regular(answers / f"{record['task']}.npy") as file:
-        logits = np.load(file)
-    require(logits.shape == (len(x), certificate["classes"]), "The program gives other logits than the model.")
-    keys = np.array([hash(row.tobytes()) for row in logits + 0], np.int64)
+    logits = _answers(answers, certificate, record["task"], samples)
+    keys = _answer_keys(logits)
     if certificate["scenario"] == "task-incremental":
         logits[:, ~np.isin(np.arange(certificate["classes"]), record["head"])] = -np.inf
     logit_of_class = logits[rows, labels].copy()
@@ -168,6 +172,22 @@ def _program_errors(
     numbers_of_groups = group_numbers(groups[0], certificate["options"], len(x))
     facts = {"labels": labels, "groups": numbers_of_groups, "wrong": np.zeros(len(x), bool)}
     return ~(logit_of_class > logits.max(1)), keys, facts
+
+
+def _answers(answers: Path, certificate: Content, task: int, samples: arrays.Samples) -> np.ndarray:
+    """The logits of the program on the rows of a task; none if there are no such rows."""
+    if task not in samples:
+        return np.empty((0, certificate["classes"]))
+    with open_regular(answers / f"{task}.npy") as file:
+        logits: np.ndarray = np.load(file)
+    good = logits.shape == (len(samples[task][0]), certificate["classes"])
+    require(good, "The program gives other logits than the model.")
+    return logits
+
+
+def _answer_keys(logits: np.ndarray) -> np.ndarray:
+    """A 64-bit hash of every row of logits: equal for equal bits, where -0 is 0."""
+    return np.array([hash(row.tobytes()) for row in logits + 0], np.int64)
 
 
 def _check_statements(statements: Sequence[Content], records: Sequence[Content], certificate: Content) -> None:
