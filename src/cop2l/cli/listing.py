@@ -16,7 +16,10 @@ def add(commands: Any) -> None:
         "what", choices=choices, help="what to list; keys are what a configuration or key=value may set"
     )
     parser.add_argument(
-        "method", nargs="?", metavar="METHOD", help="with keys: the method of the run (default: weighted-replay)"
+        "method",
+        nargs="?",
+        metavar="METHOD",
+        help="with keys: the method of the run (default: weighted-replay)",
     )
     parser.add_argument(
         "--json", action="store_true", help="print JSON: names to descriptions, or to defaults and sentences"
