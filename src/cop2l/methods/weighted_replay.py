@@ -14,9 +14,6 @@ from cop2l.methods.base import CommonOptions, Learner
 from cop2l.methods.buffer import Buffer, balanced
 from cop2l.randomness import generator
 
-PASSES = 5
-"""Passes between two reports of progress."""
-
 
 @dataclass(frozen=True)
 class WeightedReplayOptions(CommonOptions):
@@ -58,11 +55,11 @@ class WeightedReplay(Learner):
         epochs, batch = schedule(len(x))
         epochs, batch = o.epochs or epochs, o.batch or batch
         adam, self.graphs = Optimiser(self.model, "adam", o.lr), self.graphs or Graphs(self.model)
-        for first in range(0, epochs, PASSES):
-            passes, seed_words = min(PASSES, epochs - first), (self.seed, "weighted replay", t, first)
-            self.graphs.train(adam, trained, weight, passes, batch, seed_words, self.masked_classes)
+        for epoch in range(epochs):
+            seed_words = (self.seed, "weighted replay", t, epoch)
+            self.graphs.train(adam, trained, weight, 1, batch, seed_words, self.masked_classes)
             if self.progress:
-                self.progress({"task": t, "epoch": first + passes, "epochs": epochs})
+                self.progress({"task": t, "epoch": epoch + 1, "epochs": epochs})
         self.buffer = balanced(pool, pair, self.memory)
 
 
