@@ -277,9 +277,9 @@ class Returns(torch.nn.Linear):
 
 
 WRONG_MODELS = {
-    "a value of type tuple": lambda: Returns(lambda logits: (logits, None)),
-    "a value of type dict": lambda: Returns(lambda logits: {"logits": logits}),
-    "a value of shape": lambda: Returns(lambda logits: logits[:, 0]),
+    "one row of logits per example, not a tuple": lambda: Returns(lambda logits: (logits, None)),
+    "one row of logits per example, not a dict": lambda: Returns(lambda logits: {"logits": logits}),
+    "one row of logits per example.$": lambda: Returns(lambda logits: logits[:, 0]),
     "A lazy layer of the model has no weights yet": lambda: torch.nn.LazyLinear(2),
     "The model is on meta, where cop2l cannot learn": lambda: torch.nn.Linear(4, 2, device="meta"),
 }
@@ -290,7 +290,7 @@ def test_models_that_cannot_learn_are_refused_in_a_sentence(sentence):
     x, y = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32), np.arange(40) % 2
     with pytest.raises(UserError, match=sentence):
         CoP2L(WRONG_MODELS[sentence](), preset="picking", memory=10).learn(x, y)
-    if "value" in sentence:
+    if "logits" in sentence:
         with pytest.raises(UserError, match=sentence):
             method("replay")(WRONG_MODELS[sentence]()).learn(x, y)
 

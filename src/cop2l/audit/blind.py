@@ -56,23 +56,30 @@ def new_method(certificate: Mapping[str, Any], function: str | None, first: Any 
     return method(name)(model, scenario=certificate["scenario"], **settings, **arguments)
 
 
-def learn(certificate: Mapping[str, Any], rows: Path, out: Path, function: str | None, limit: float) -> None:
-    """Learn again, and save the learner after each task."""
-    _, tasks, _ = arrays.read_arrays(rows)
-    learner, settings = new_method(certificate, function, tasks[1]), certificate["settings"] or {}
+def operations_of(learner: Any, settings: Mapping[str, Any], tasks: arrays.Samples) -> float:
+    """About how many operations learning takes; of CoP2L, whose iterations nobody knows before, at least."""
     passes = max(
         1, sum(v for k, v in settings.items() if type(v) is int and any(word in k for word in PASSES))
     )
     if settings.get("epochs") == 0:  # weighted replay decides by the number of rows
         passes = MOST_PASSES
-    random_features, batch = settings.get("random_features", 0), settings.get("batch") or FEWEST_IN_STEP
+    width: int = settings.get("random_features", 0)
+    batch: int = settings.get("batch") or FEWEST_IN_STEP
+    if 40 * width**2 > MAX_TENSOR_BYTES:
+        raise Unreadable(f"random_features={width} take more memory than is allowed")
     sizes = [len(y) for _, y, *_ in tasks.values()]
-    # replay doubles the examples; a step takes time, too
-    operations = 24.0 * passes * sum(sizes) * multiplications(learner.model, tensor(tasks[1][0][:1]))
-    operations += 1e7 * passes * sum(1 + size // batch for size in sizes)
-    operations += 10.0 * random_features**2 * (random_features + sum(sizes))
-    if 40 * random_features**2 > MAX_TENSOR_BYTES:
-        raise Unreadable(f"random_features={random_features} take more memory than is allowed")
+    examples = (
+        24.0 * sum(sizes) * multiplications(learner.model, tensor(tasks[1][0][:1]))
+    )  # half are replayed
+    steps = 1e7 * sum(1 + size // batch for size in sizes)
+    return passes * (examples + steps) + 10.0 * width**2 * (width + sum(sizes))
+
+
+def learn(certificate: Mapping[str, Any], rows: Path, out: Path, function: str | None, limit: float) -> None:
+    """Learn again, and save the learner after each task."""
+    _, tasks, _ = arrays.read_arrays(rows)
+    learner = new_method(certificate, function, tasks[1])
+    operations = operations_of(learner, certificate["settings"] or {}, tasks)
     if operations > limit:
         raise Unreadable(
             f"learning again takes {operations:.1e} operations, and {limit:.1e} are allowed: see --limit"
@@ -96,13 +103,13 @@ def predict(certificate: Mapping[str, Any], rows: Path, out: Path, file: Path, f
             learner.restore(scratch)
         task_number = t if certificate["scenario"] == "task-incremental" else None
         orders = [draws.permutation(len(x))[:size] for size in (*[1] * 30, -(-len(x) // 3), len(x))]
-        classes = [learner.predict(x[order], task=task_number).cpu().numpy() for order in orders]
-        predicted = classes[-1][np.argsort(orders[-1])].astype(np.int64)
-        same = all((predicted[order] == part).all() for order, part in zip(orders, classes, strict=True))
-        require(
-            same, f"What is predicted for a row of task {t} depends on the rows that are predicted with it."
+        classes = [learner.predict(x[order], task=task_number) for order in (*orders, np.arange(len(x)))]
+        same = all(
+            torch.equal(classes[-1][order], part) for order, part in zip(orders, classes, strict=False)
         )
-        np.save(out / f"{t}.npy", predicted)
+        sentence = f"What is predicted for a row of task {t} depends on the rows that are predicted with it."
+        require(same, sentence)
+        np.save(out / f"{t}.npy", classes[-1].cpu().numpy().astype(np.int64))
 
 
 def make_program(
@@ -110,9 +117,7 @@ def make_program(
 ) -> None:
     """Make the program of the certified parameters; write its hash, the versions that made and ran it, and its logits."""
     alone = predicts_with_its_model(certificate["method"])
-    require(
-        alone, "the method does not predict with its model alone, so no program of the model is certified"
-    )
+    require(alone, "it does not predict with its model alone, so no program of the model is certified")
     record = json.loads((export / EXPORT).read_text(encoding="utf-8"))["program"]
     model = predicting_model(certificate, function).cpu()
     try:

@@ -238,13 +238,7 @@ class BlindMethod:
         out.mkdir()
         arrays.write_arrays(rows, self.certificate["digest"], samples)
         paths = [rows, out, self.certificate["folder"], *([file] if file else [])]
-        options = [
-            "--limit",
-            str(self.operations),
-            "--parent",
-            str(os.getpid()),
-            *(["--model", self.model] if self.model else []),
-        ]
+        options = [f"--limit={self.operations}", f"--parent={os.getpid()}", *(["--model", self.model] if self.model else [])]
         process = subprocess.run(
             [sys.executable, "-P", "-m", "cop2l.audit.blind", command, *map(str, paths), *options],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,

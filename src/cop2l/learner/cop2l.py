@@ -183,14 +183,14 @@ class CoP2L:
         hashes = row_hashes(x, parameter, seed)
         findings = [*shared_row_findings(task, hashes, state.hashes)]
         reasons = [reason for _, reason in findings] + [*advice.one_class(task, head, labels, self.scenario)]
-        warnings = (
-            [] if counting.declared_draws(state.data, state.repeats) else [*copy_warnings(task, hashes)]
+        remarks = list(
+            () if counting.declared_draws(state.data, state.repeats) else copy_warnings(task, hashes)
         )
         if not self.tasks_seen and was_trained_before(self.model):
             reasons.append(advice.TRAINED_BEFORE)
         elif not self.tasks_seen and not state.commitment and has_other_weights(self.model):
-            warnings.append(advice.OTHER_WEIGHTS)
-        advice.warn_user([*reasons, *warnings])
+            remarks.append(advice.OTHER_WEIGHTS)
+        advice.warn_user([*reasons, *remarks])
         if engine.ranks is not None:
             engine.ranks.check_agreement(self, data_hash, head)
             progress = progress if engine.ranks.is_first else False

@@ -135,9 +135,9 @@ def has_other_weights(model: nn.Module) -> bool:
     description: Any = getattr(model, "description", None)
     if type(model) not in MODELS.values() or description is None:
         return False
-    initial = dict(rebuild(description).named_parameters())
-    return not all(
-        torch.equal(value.cpu(), initial[name].to(value.dtype)) for name, value in model.named_parameters()
+    initial, weights = (dict(part.named_parameters()) for part in (rebuild(description), model))
+    return initial.keys() != weights.keys() or not all(
+        torch.equal(value.cpu(), initial[name].to(value.dtype)) for name, value in weights.items()
     )
 
 

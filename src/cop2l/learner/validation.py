@@ -136,13 +136,12 @@ def _outputs(model: nn.Module, x: Any, earlier: Any) -> int:
 
 def checked_logits(logits: Any) -> Tensor:
     """What a model returns; refused if it is anything but one row of logits per example."""
-    if not isinstance(logits, Tensor) or logits.dim() != 2:
-        form = (
-            f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"type {type(logits).__name__}"
-        )
+    if not isinstance(logits, Tensor):
         raise UserError(
-            f"The model must return a tensor, one row of logits per example, not a value of {form}."
+            f"The model must return a tensor with one row of logits per example, not a {type(logits).__name__}."
         )
+    if logits.dim() != 2:
+        raise UserError("The model must return one row of logits per example.")
     return logits
 
 

@@ -69,12 +69,12 @@ def shares(buffer: Buffer, new: Buffer, t: int, memory: int, generator: torch.Ge
     return sampled.join(**new.rows(uniform(len(new), share, generator)).columns)
 
 
-def balanced(buffer: Buffer, group: Tensor, memory: int) -> Buffer:
-    """The floor(memory / groups) examples of each group, such as a class, with the smallest `mark`.
+def class_balanced(buffer: Buffer, memory: int) -> Buffer:
+    """The floor(memory / classes) examples of each class with the smallest `mark`.
 
-    Marks are uniform numbers, drawn once per example. So each group keeps a uniform sample of its examples so far.
+    Marks are uniform numbers, drawn once per example. So each class keeps a uniform sample of its examples so far.
     """
     order = buffer.mark.argsort()
-    groups = sorted(set(group.tolist()))
-    share = memory // len(groups)
-    return buffer.rows(torch.cat([order[group[order] == g][:share] for g in groups]).sort().values)
+    classes = sorted(set(buffer.y.tolist()))
+    share = memory // len(classes)
+    return buffer.rows(torch.cat([order[buffer.y[order] == c][:share] for c in classes]).sort().values)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cop2l.methods.base import CommonOptions, Learner
-from cop2l.methods.buffer import Buffer, balanced
+from cop2l.methods.buffer import Buffer, class_balanced
 from cop2l.randomness import generator
 
 
@@ -49,8 +49,7 @@ class DERPlusPlus(Learner):
             sgd.step(loss)
         marks = torch.rand(len(x), generator=generator(self.seed, "buffer", t), dtype=torch.float64)
         new = Buffer(x=x, y=y, t=torch.full_like(y, t), mark=marks.to(self.device), logits=self.logits(x))
-        pool = buffer.join(**new.columns)
-        self.buffer = balanced(pool, pool.y, self.memory)
+        self.buffer = class_balanced(buffer.join(**new.columns), self.memory)
 
     def distance(self, logits: Tensor, stored: Tensor, tasks: Tensor) -> Tensor:
         """Mean squared difference; if task-incremental, over the outputs of each example's head."""

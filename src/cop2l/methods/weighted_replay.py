@@ -11,18 +11,18 @@ from cop2l.kernel.exact import Examples
 from cop2l.kernel.training import Optimiser
 from cop2l.learner.graphs import Graphs
 from cop2l.methods.base import CommonOptions, Learner
-from cop2l.methods.buffer import Buffer, balanced
+from cop2l.methods.buffer import Buffer, class_balanced
 from cop2l.randomness import generator
 
 
 @dataclass(frozen=True)
 class WeightedReplayOptions(CommonOptions):
-    """Passes and batch follow from the number of rows, unless they are given."""
+    """Unless they are given, passes and batch follow from the number of the task's examples (`schedule`)."""
 
     epochs: int = 0
-    """Passes over the examples of the task and the stored ones; 0: by their number (`schedule`)."""
+    """Passes over the examples of the task and the stored ones; 0: from the number of the task's examples."""
     batch: int = 0
-    """Examples per step; 0: by the same rule."""
+    """Examples per step; 0: from the number of the task's examples."""
     lr: float = 0.001
     """Learning rate of Adam."""
 
@@ -30,10 +30,10 @@ class WeightedReplayOptions(CommonOptions):
 
 
 class WeightedReplay(Learner):
-    """Adam on the mean of w CE over the task's examples and all stored ones; w is how many examples one stands for.
+    """Weighted replay: Adam on the mean of w CE over the task's and all stored examples; w is how many one stands for.
 
-    A stored example of task s and class c has w = n / b: the task had n examples of the class, and b are stored. An example of
-    the task itself has w = 1. The buffer stores floor(m / g) examples of each of g pairs of a task and a class, drawn uniformly.
+    A stored example has w = n / b if its task had n examples of its class and b of them are stored; an example of the task itself
+    has w = 1. The buffer stores floor(m / c) examples of each of c classes, drawn uniformly from all tasks.
     """
 
     Options = WeightedReplayOptions
@@ -60,17 +60,17 @@ class WeightedReplay(Learner):
             self.graphs.train(adam, trained, weight, 1, batch, seed_words, self.masked_classes)
             if self.progress:
                 self.progress({"task": t, "epoch": epoch + 1, "epochs": epochs})
-        self.buffer = balanced(pool, pair, self.memory)
+        self.buffer = class_balanced(pool, self.memory)
 
 
 def schedule(rows: int) -> tuple[int, int]:
     """The passes for a task of this many examples, and the examples per step.
 
-    60 000 / rows passes, at least 20 and at most 200; above 250 000 rows 5 000 000 / rows. Steps of rows / 1000 examples, at
+    60 000 / rows passes, at least 20 and at most 200; above 500 000 rows 10 000 000 / rows. Steps of rows / 1000 examples, at
     least 64 and at most 256. benchmarks/replay_passes.py has every rule that was tried.
 
     >>> schedule(150), schedule(1000), schedule(100_000), schedule(1_000_000)
-    ((200, 64), (60, 64), (20, 100), (5, 256))
+    ((200, 64), (60, 64), (20, 100), (10, 256))
     """
-    passes = min(max(60_000 // rows, 20), 200, max(5_000_000 // rows, 1))
+    passes = min(max(60_000 // rows, 20), 200, max(10_000_000 // rows, 1))
     return passes, min(max(rows // 1000, 64), 256)
