@@ -8,12 +8,14 @@ import audit_cases
 import numpy as np
 import pytest
 from audit_cases import copied, forged, last_certificate, made, sentences, verify
+from safetensors.torch import load_file, save_file
 
 from cop2l.audit import blind
 from cop2l.audit.finding import find_certificates
 from cop2l.errors import UserError
 from cop2l.experiments import grid
 from cop2l.kernel import form
+from cop2l.kernel.exact import digest, withheld_rows
 from cop2l.kernel.form import Unreadable
 from cop2l.kernel.options import Refusal
 from cop2l.kernel.verdict import Verdict
@@ -196,8 +198,6 @@ def test_certificates_are_in_the_order_of_their_numbers(tmp_path):
 
 
 def test_a_forged_or_deleted_hold_out_file(runs, data, tmp_path):
-    from safetensors.torch import load_file
-
     from cop2l.files import read_tensors, write_tensors
 
     folder = copied(runs["hold-out"], tmp_path / "run")
@@ -283,3 +283,24 @@ def test_columns_in_the_order_of_the_table_are_no_doubt(tmp_path):
         forged(last_certificate(run), lambda content: None)
         verdict = verify(last_certificate(run), tmp_path / "table.csv", split={"tasks": 1})
         assert verdict.status == status, str(verdict)
+
+
+def test_rows_that_cop2l_sets_aside_fit_the_scale_and_another_scale_is_found_out(data, tmp_path, monkeypatch):
+    options = {"scale": ["fitted"], "prepare": 0.4}
+    run = made(tmp_path / "run", data, **options)
+    verdict = verify(run, data)
+    assert verdict.status == "valid", str(verdict)
+    assert last_certificate(run).name == "after-02"
+    sizes = [record["rows"] for record in form.read_content(last_certificate(run))["records"]]
+    assert sizes == [120 - withheld_rows(120, 1, 0.4, 0).sum(), 120]
+    file = last_certificate(run) / "theta_0.safetensors"
+    tensors = load_file(file)
+    tensors["scale.factor"] *= 2
+    save_file(tensors, file)
+    forged(last_certificate(run), lambda content: content.update(theta_0=digest(tensors)))
+    assert verify(run, data).status == "invalid"
+    other = {"shift": [0.0] * 6, "factor": [1.0] * 6}  # learned with, but not what the rows give
+    monkeypatch.setattr("cop2l.experiments.learners.fit_scale", lambda *_: other)
+    verdict = verify(made(tmp_path / "other", data, **options), data)
+    assert verdict.status == "cannot tell"
+    assert "may be fitted to the data" in sentences(verdict)

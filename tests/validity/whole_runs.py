@@ -8,20 +8,19 @@ from statistics import median
 
 import numpy as np
 import torch
-from cop2l.learner.holdout import issue_holdout
-from cop2l.streams.withhold import withhold
 from scipy.stats import beta, binom
 from torch import nn
 
 from cop2l.bounds import anytime_log_delta, holdout_certificate
 from cop2l.certificates.bounding import bound_of, log_delta
+from cop2l.holdout.holdout import Holdout
+from cop2l.kernel.exact import withheld_rows
 from cop2l.kernel.options import Options
 from cop2l.learner.cop2l import CoP2L
 from cop2l.methods import method
 from cop2l.models import build
 from cop2l.randomness import marks
 from cop2l.streams.clouds import synthetic
-from cop2l.streams.task import Task
 
 DELTA = 0.3
 LEVEL = 1e-4
@@ -357,41 +356,45 @@ METHODS = ("finetuning", "replay", "joint", "gdumb")
 
 
 def holdout(name, scenario, anytime, claim_options, seed, sizes=(40, 60, 50), claims=model_claims):
-    """One run of a method with half of every task withheld, certified after the last task or after each."""
-    random = np.random.default_rng([seed, 4])
+    """One run of a method with half of every task withheld, certified after the last task or after each.
+
+    Past tasks are certified by all their withheld rows or, if the seed is odd, by the few that are kept.
+    """
     world = world_of("memory", scenario, len(sizes))
-    learner = method(name)(
-        model_of("memory", world.classes, seed), memory=30, seed=seed, scenario=scenario, epochs=2, lr=0.5
+    options = {"memory": 30, "seed": seed, "scenario": scenario, "epochs": 2, "lr": 0.5}
+    learner = withholding(
+        method(name)(model_of("memory", world.classes, seed), **options),
+        keep_withheld=20 if seed % 2 else 10**6,
+        tasks=None if anytime else len(sizes),
+        **claim_options,
     )
-    options = Options(
-        kind="holdout", delta=DELTA, seed=seed, tasks=None if anytime else len(sizes), **claim_options
-    )
-    facts = {"method": name, "settings": {}, "classes": world.classes, "model": {}, "threads": 1}
-    facts |= {"heads": world.heads, "repeats": True}  # inputs are drawn from few values
-    withheld, before, errors_then, statements = {}, {}, [], []
-    for t, n in enumerate(sizes, 1):
-        learning, certified = withhold(Task(*world.draw(t, n, random), t), 0.5, seed)
-        learner.learn(learning.x, learning.y, classes=world.heads[t - 1])
+    errors_then, statements = [], []
+    for t in learned(learner, world, tasks_of(world, sizes, np.random.default_rng([seed, 4]))):
         errors_then.append(world.errors(predictions(learner, world, t)))
-        withheld[t] = certified.x, certified.y, world.groups(certified.x)
-        head_task = t if scenario == "task-incremental" else None
-        before[t] = learner.predict(certified.x, task=head_task).numpy() != certified.y
-        if anytime or t == len(sizes):
-            certificate = issue_holdout(learner, withheld, options, before=before, **facts)
-            statements += claims(learner, world, certificate, errors_then, withheld)
+        if learner.options.tasks in (None, t):
+            statements += claims(learner, world, learner.certify(), errors_then, kept_samples(learner))
     return judged(statements)
+
+
+def withholding(learner, **options):
+    """A hold-out on inputs that are drawn from few values."""
+    return Holdout(
+        learner, delta=DELTA, repeats=True, scale=False, data={"stream": "synthetic"}, **options
+    )  # fmt: skip
+
+
+def kept_samples(learner):
+    """The rows that certify if no data is given again."""
+    return {t: (task.x.numpy(), task.y.numpy()) for t, task in enumerate(learner.state.tasks, 1)}
 
 
 def untouched(world, model, sample, seed, **options):
     """A learner that trained nothing on its one task, the withheld half of this sample, and the certificate."""
-    learner = method("finetuning")(model, seed=seed, scenario=DOMAINS, epochs=1, lr=1e-12)
-    learning, certified = withhold(Task(*sample, 1), 0.5, seed)
-    learner.learn(learning.x, learning.y)
-    options = Options(kind="holdout", delta=DELTA, seed=seed, tasks=1, **options)
-    facts = {"method": "finetuning", "settings": {}, "classes": world.classes, "model": {}, "threads": 1}
-    facts |= {"heads": world.heads, "repeats": True, "data": {"stream": "synthetic"}}
-    withheld = {1: (certified.x, certified.y)}
-    return learner, withheld, issue_holdout(learner, withheld, options, **facts)
+    learner = withholding(
+        method("finetuning")(model, seed=seed, scenario=DOMAINS, epochs=1, lr=1e-12), tasks=1, **options
+    )
+    learner.learn(*sample)
+    return learner, kept_samples(learner), learner.certify()
 
 
 # ---- controls: one assumption is broken; each must be violated more often than delta
@@ -465,13 +468,14 @@ def every_task(seed, broken):
     """A report after each of six tasks, each with the delta for a number of tasks fixed in advance."""
     world, statements, withheld = world_of("waves", DOMAINS, 6), [], {}
     learner = method("finetuning")(Waves(2, seed), seed=seed, scenario=DOMAINS, epochs=2, lr=0.5)
-    for t, sample in tasks_of(world, (57,) * 6, np.random.default_rng([seed, 6])).items():
-        learning, withheld[t] = withhold(Task(*sample, t), 0.5, seed)
-        learner.learn(learning.x, learning.y)
+    for t, (x, y) in tasks_of(world, (57,) * 6, np.random.default_rng([seed, 6])).items():
+        mask = withheld_rows(57, t, 0.5, seed)
+        withheld[t] = x[mask], y[mask]
+        learner.learn(x[~mask], y[~mask])
         share = math.log(DELTA) if broken else anytime_log_delta(math.log(DELTA), t)
-        for task, part in withheld.items():
-            errors = int((learner.predict(part.x).numpy() != part.y).sum())
-            bound = float(holdout_certificate(len(part.y), errors, t, share))
+        for task, (x, y) in withheld.items():
+            errors = int((learner.predict(x).numpy() != y).sum())
+            bound = float(holdout_certificate(len(y), errors, t, share))
             statements.append((world.risk(learner.predict, task), bound))
     return judged(statements)
 
