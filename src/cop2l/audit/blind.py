@@ -58,9 +58,8 @@ def new_method(certificate: Mapping[str, Any], function: str | None, first: Any 
 
 def operations_of(learner: Any, settings: Mapping[str, Any], tasks: arrays.Samples) -> float:
     """About how many operations learning takes; of CoP2L, whose iterations nobody knows before, at least."""
-    passes = max(
-        1, sum(v for k, v in settings.items() if type(v) is int and any(word in k for word in PASSES))
-    )
+    lengths = (v for k, v in settings.items() if type(v) is int and any(word in k for word in PASSES))
+    passes = max(1, sum(lengths))
     if settings.get("epochs") == 0:  # weighted replay decides by the number of rows
         passes = MOST_PASSES
     width: int = settings.get("random_features", 0)
@@ -68,9 +67,7 @@ def operations_of(learner: Any, settings: Mapping[str, Any], tasks: arrays.Sampl
     if 40 * width**2 > MAX_TENSOR_BYTES:
         raise Unreadable(f"random_features={width} take more memory than is allowed")
     sizes = [len(y) for _, y, *_ in tasks.values()]
-    examples = (
-        24.0 * sum(sizes) * multiplications(learner.model, tensor(tasks[1][0][:1]))
-    )  # half are replayed
+    examples = 12.0 * sum(sizes) * multiplications(learner.model, tensor(tasks[1][0][:1]))
     steps = 1e7 * sum(1 + size // batch for size in sizes)
     return passes * (examples + steps) + 10.0 * width**2 * (width + sum(sizes))
 
