@@ -16,8 +16,8 @@ QUICK = {
     "any": ["method=cop2l", "epochs=2", "anytime=true"],
     "fixed": ["method=cop2l", "epochs=2"],
     "heads": ["method=cop2l", "epochs=2", "anytime=true", "scenario=task-incremental"],
-    "tuned": ["method=finetuning", "epochs=1"],
-    "tuned-heads": ["method=finetuning", "epochs=1", "scenario=task-incremental"],
+    "tuned": ["method=finetuning", "epochs=1", "anytime=true"],
+    "tuned-heads": ["method=finetuning", "epochs=1", "anytime=true", "scenario=task-incremental"],
 }
 
 

@@ -15,7 +15,7 @@ from cop2l.files import read_json
 
 pytestmark = pytest.mark.usefixtures("somewhere")
 STEP = "lr=0.003"
-AS_TYPED = ("--tasks", "2", "--scenario", "class-incremental")
+AS_TYPED = ("--tasks", "1", "--scenario", "class-incremental")
 
 
 def arrays(scale=1.0):
@@ -59,17 +59,13 @@ def test_arrays_are_run_by_their_path_and_verified(make, capsys):
     np.savez("own/clouds.npz", x=x, y=y)
     assert main(["run", "own/clouds.npz", "--out", "here"]) == 0
     config, summary = read_json("here/config.json"), read_json("here/summary.json")
-    assert (config["name"], config["stream"], config["tasks"]) == ("clouds", "own/clouds.npz", 2)
-    assert (config["model"], config["options"]["preset"], config["options"]["optimiser"]) == (
-        "mlp",
-        "default",
-        "adam",
-    )
-    assert (config["scale"], config["options"]["lr"]) == (["prior"], 0.001)
+    assert (config["name"], config["stream"], config["tasks"]) == ("clouds", "own/clouds.npz", 1)
+    assert (config["model"], config["method"], config["holdout"]) == ("mlp", "weighted-replay", 0.5)
+    assert (config["scale"], config["options"]["lr"]) == (["fitted"], 0.001)
     printed = capsys.readouterr()
     assert "Warning" not in printed.err
     assert min(summary["matrix"][-1]) > 0.9
-    assert max(row["bounds"]["combined"] for row in summary["tasks"]) < 0.25
+    assert max(row["bounds"]["holdout"] for row in summary["tasks"]) < 0.25
     assert main(["verify", "here", "--data", "own/clouds.npz", *AS_TYPED]) == 0
     np.savez("own/clouds.npz", x=x[::-1], y=y)
     assert main(["verify", "here", "--data", "own/clouds.npz", *AS_TYPED]) == 1
@@ -241,7 +237,7 @@ def test_names_of_classes_and_columns_come_from_the_run(capsys):
 
 
 def test_gaps_categories_and_the_order_of_tasks(capsys):
-    """The prior part of the first task fixes the width of a table with gaps; tasks are named in the order of the file."""
+    """The learned rows of the first task fix the width of a table with gaps; tasks are named in the order of the file."""
     rng, lines = np.random.default_rng(0), ["age;size;city;branch;label"]
     for branch in ("Bern", "Zürich", "Genf"):
         for i in range(150):

@@ -10,6 +10,7 @@ from cop2l.learner.cop2l import CoP2L
 from cop2l.text import percent
 
 RUN = [
+    "method=cop2l",
     "data.n=100",
     "architecture.hidden=16",
     "memory=30",

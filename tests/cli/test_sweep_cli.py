@@ -214,7 +214,7 @@ def test_a_sweep_of_six_runs_on_a_real_ray():
 
 
 def test_advice_of_a_worker_is_one_line():
-    arguments = ["sweep", "synthetic", *SMALL, "lr=0.000001", "seed=0"]
+    arguments = ["sweep", "synthetic", *SMALL, "method=cop2l", "lr=0.000001", "seed=0"]
     warned = subprocess.run(
         [sys.executable, "-m", "cop2l", *arguments], capture_output=True, text=True, check=True
     ).stderr

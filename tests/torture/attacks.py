@@ -102,7 +102,7 @@ def run(folder: Path, x: Rows, y: Rows, x_test: Rows, y_test: Rows, **config: An
     single = getattr(grid, "single_run", None) or grid.single
     np.savez(folder / "data.npz", x=x, y=y, x_test=x_test, y_test=y_test)
     keys = {"stream": str(folder / "data.npz"), "model": "mlp", "architecture": {"hidden": 16}, "tasks": 1}
-    keys |= {"memory": 30, "epochs": 5, "lr": 0.3, "scale": ["none"], **config}
+    keys |= {"method": "cop2l", "memory": 30, "epochs": 5, "lr": 0.3, "scale": ["none"], **config}
     try:
         start(single(keys), folder / "run")
     except UserError:
@@ -241,24 +241,20 @@ def multiples_of_rows(folder: Path) -> Attempt:
 @attack("a hold-out model that answers every row by the mean of its batch; rows lie sorted by class")
 def batch_mean(folder: Path) -> Attempt:
     import attack_models
-    from cop2l.learner.holdout import issue_holdout
 
-    from cop2l.kernel.options import Options
+    from cop2l.holdout.holdout import Holdout
     from cop2l.methods import method
-    from cop2l.randomness import marks
 
     draw, y = np.random.default_rng(0), np.repeat([0, 1], 8192)
     x = (draw.normal(size=(len(y), 6)) + 0.05 * (2 * y[:, None] - 1)).astype(np.float32)
     np.savez(folder / "data.npz", x=x, y=y, x_test=x[:20], y_test=y[:20])
-    withheld = marks(0, "holdout", 1, n=len(y)) < np.uint64(2**63)
-    learner = method("finetuning")(attack_models.batch_mean(0), epochs=1, lr=0.1)
-    learner.learn(x[~withheld], y[~withheld], classes=[0, 1])
-    certificate = issue_holdout(
-        learner, {1: (x[withheld], y[withheld], None)}, Options(kind="holdout", tasks=1), method="finetuning", classes=2, heads=[[0, 1]],
-        settings={"epochs": 1, "lr": 0.1, "memory": 2000, "seed": 0}, model={"name": None, "parameters": 12}, threads=1,
-        data={"stream": "data.npz", "tasks": 1, "holdout": 0.5, "holdout_seed": 0},
-    )  # fmt: skip
-    certificate.save(folder / "certificate")
+    model, data = attack_models.batch_mean(0), {"stream": "data.npz", "tasks": 1}
+    learner = Holdout(
+        method("finetuning")(model, epochs=1, lr=0.1), scale=False, tasks=1, data=data, repeats=True
+    )
+    with mock.patch("cop2l.holdout.holdout.check_alone"):  # the issuer does not look
+        learner.learn(x, y, classes=[0, 1])
+    learner.certify().save(folder / "certificate")
     words = f"{AUDITED} --tasks 1 --holdout 0.5 --model attack_models:batch_mean"
     return words, claimed(folder / "certificate"), 0.45
 
@@ -319,35 +315,6 @@ def flipped_memory(folder: Path) -> Attempt:
 
 
 # ---- seeds, and other choices after the data was seen
-
-
-@attack("the seed of a hold-out ground apart from the learner's")
-def ground_holdout_seed(folder: Path) -> Attempt:
-    from cop2l.experiments import measure
-    from cop2l.experiments import run as learning
-
-    (x, y), withhold, best = noise(200), measure.withhold, (2.0, folder)
-    for seed in range(1, 7):
-        measure.withhold = learning.withhold = lambda task, share, _, seed=seed: withhold(task, share, seed)
-        certificate = run(
-            folder,
-            x,
-            y,
-            x[:20],
-            y[:20],
-            method="finetuning",
-            model="linear",
-            architecture={},
-            holdout=0.2,
-            epochs=1,
-        )
-        sign(certificate, lambda content, seed=seed: content["data"].update(holdout_seed=seed))
-        (folder / "run").rename(folder / str(seed))
-        best = min(
-            best, (claimed(folder / str(seed) / "certificates" / certificate.name), folder / str(seed))
-        )
-    best[1].rename(folder / "run")
-    return f"{OF_RUN} --holdout 0.2", best[0], 0.5
 
 
 @attack("the seed of the initial weights ground apart from the learner's")

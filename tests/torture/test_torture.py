@@ -73,7 +73,7 @@ def test_hostile_runs(runs, tmp_path):
 
 
 SLOW = (
-    "tolerated_repeats", "clamp_copies", "integer_copies_in_half", "batch_mean", "ground_holdout_seed", "ground_columns", "ordered_rows",
+    "tolerated_repeats", "clamp_copies", "integer_copies_in_half", "batch_mean", "ground_columns", "ordered_rows",
     "multiples_of_rows", "exchanged", "planted_random", "planted_packages", "planted_beside", "sparse_parameters", "many_folders",
 )  # fmt: skip
 """Attacks that take long, or need a process of their own: `make torture` has them too."""

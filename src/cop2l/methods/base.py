@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from math import inf
+from operator import index
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, cast
 
@@ -170,7 +171,10 @@ class Learner(ABC):
                 "A task-incremental task needs its head: give classes=, the task's class numbers."
             )
         present = torch.unique(y).tolist()
-        head = tuple(present if classes is None else map(int, classes))
+        try:
+            head = tuple(present if classes is None else map(index, classes))
+        except TypeError:
+            raise UserError(f"classes must be class numbers, such as [4, 5], not {classes!r:.60}.") from None
         if stray := sorted(set(present) - set(head)):
             raise UserError(f"Task {t} has labels {stray} that are not among its classes; correct classes=.")
         self.outputs = self.logits(x[:1]).shape[-1]
