@@ -76,6 +76,40 @@ def test_rows_are_drawn_uniformly_and_shares_are_floor_m_over_t():
     assert sizes == [{1: 9}, {1: 7, 2: 7}, {1: 4, 2: 4, 3: 4}, {1: 3, 2: 3, 3: 3, 4: 3}]
 
 
+def test_weighted_replay_weighs_a_stored_example_by_those_of_its_task_and_class(two_weights, data, gradient):
+    w = np.array([0.3, -0.2])
+    learned = method("weighted-replay")(
+        two_weights(w.tolist()), epochs=3, memory=8, lr=0.2, scenario="domain-incremental"
+    )
+    for t, (x, y) in enumerate([*data, data[0]]):
+        stored = learned.buffer
+        pairs = [*zip(stored.t.tolist(), stored.y.tolist(), strict=True)] if t else []
+        weight = [(data[s - 1][1] == c).sum() / pairs.count((s, c)) for s, c in pairs]
+        learned.learn(x, y)
+        first, second = np.zeros(2), np.zeros(2)
+        for step in range(1, 4):
+            g = gradient(w, x, y)
+            if t:
+                g = np.concatenate(
+                    [g, np.array(weight)[:, None] * gradient(w, stored.x.numpy(), stored.y.numpy())]
+                )
+            first, second = 0.9 * first + 0.1 * g.mean(0), 0.999 * second + 0.001 * g.mean(0) ** 2
+            w = w - 0.2 * first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+        assert_allclose(weights(learned), w, rtol=1e-9)
+    assert len(weight) == 8
+    assert sum(weight) == pytest.approx(
+        10
+    )  # of each class one of five examples is gone; the others of its task stand for it
+
+
+def test_weighted_replay_trains_the_heads_of_its_examples_only():
+    model = build("linear", inputs=(3,), classes=4)
+    learned = method("weighted-replay")(model, scenario="task-incremental", epochs=2)
+    x, before = torch.randn(4, 3, generator=generator(0, "x")), model.head.weight.detach().clone()
+    learned.learn(x, [0, 1, 0, 1], classes=(0, 1))
+    assert (model.head.weight == before).all(1).tolist() == [False, False, True, True]
+
+
 def test_der_holds_stored_logits_and_replays_labels(two_weights, data, gradient):
     w = np.array([0.3, -0.2])
     learned = method("der++")(two_weights(w.tolist()), epochs=3, memory=10, alpha=0.4, beta=0.6, **WHOLE)

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 SHARED = ("base", "buffer", "frozen", "representation", "sgd")
 """The files of this folder that are not methods; every other file is a method of that name."""
 BUILTIN = {"cop2l": "cop2l.learner.cop2l"} | {
-    file.name: f"cop2l.methods.{file.name}" for file in iter_modules(__path__) if file.name not in SHARED
+    file.name.replace("_", "-"): f"cop2l.methods.{file.name}"
+    for file in iter_modules(__path__)
+    if file.name not in SHARED
 }
 BUILTIN["der++"] = BUILTIN.pop("der")  # Python does not allow ++ in the name of a module
 METHODS = BUILTIN | {name: path for name, path in installed_names("methods").items() if name not in BUILTIN}
