@@ -60,15 +60,15 @@ PROBLEMS = {
 
 @dataclass(frozen=True)
 class Rule:
-    """passes = visits / rows, from `least` to 200, with at most `most` visits; batch = rows / steps, from 64 to `largest`."""
+    """Passes: visits / rows, from `least` to 200, or most / rows if that is less; batch: rows / steps, from 64 to `largest`."""
 
     visits: int
     least: int = 20
     most: float = np.inf
     steps: int = 1
     largest: int = 64
-    stored: bool = True
-    """Whether stored rows are counted, too."""
+    stored: bool = False
+    """Whether rows are all that are trained on, stored ones too, and not those of the task alone."""
 
     def __call__(self, task, stored):
         rows = task + stored * self.stored
@@ -77,24 +77,24 @@ class Rule:
 
 
 RULES = {
-    "preset default": Rule(30_000, stored=False),
-    "prototype": Rule(60_000, stored=False),
-    "60 000 visits": Rule(60_000),
-    "30 000 visits": Rule(30_000),
-    "120 000 visits": Rule(120_000),
-    "240 000 visits": Rule(240_000),
-    "at least 10": Rule(60_000, least=10),
-    "batch to 128": Rule(60_000, steps=64, largest=128),
-    "batch to 256": Rule(60_000, steps=256, largest=256),
-    "batch to 256 late": Rule(60_000, steps=1000, largest=256),
-    "10^7 visits": Rule(60_000, most=10**7, steps=256, largest=256),
-    "5 * 10^6 visits": Rule(60_000, most=5 * 10**6, steps=256, largest=256),
-    "chosen": Rule(60_000, most=5 * 10**6, steps=1000, largest=256, stored=False),
-    "rows / 1000": Rule(60_000, most=10**7, steps=1000, largest=256, stored=False),
-    "rows / 1000, to 128": Rule(60_000, most=10**7, steps=1000, largest=128, stored=False),
-    "rows / 256": Rule(60_000, most=10**7, steps=256, largest=256, stored=False),
-    "rows / 256, half": Rule(60_000, most=5 * 10**6, steps=256, largest=256, stored=False),
+    "30 000 / rows": Rule(30_000),
+    "60 000 / rows": Rule(60_000),
+    "chosen": Rule(60_000, most=10**7, steps=1000, largest=256),
+    "chosen, batch to 128": Rule(60_000, most=10**7, steps=1000, largest=128),
+    "chosen, batch rows / 256": Rule(60_000, most=10**7, steps=256, largest=256),
+    "chosen, batch rows / 256, to 5 * 10^6": Rule(60_000, most=5 * 10**6, steps=256, largest=256),
+    "30 000 / all rows": Rule(30_000, stored=True),
+    "60 000 / all rows": Rule(60_000, stored=True),
+    "120 000 / all rows": Rule(120_000, stored=True),
+    "240 000 / all rows": Rule(240_000, stored=True),
+    "60 000 / all rows, at least 10": Rule(60_000, least=10, stored=True),
+    "60 000 / all rows, batch all rows / 64 to 128": Rule(60_000, steps=64, largest=128, stored=True),
+    "60 000 / all rows, batch all rows / 256": Rule(60_000, steps=256, largest=256, stored=True),
+    "60 000 / all rows, batch all rows / 1000": Rule(60_000, steps=1000, largest=256, stored=True),
+    "60 000 / all rows to 10^7, batch all rows / 256": Rule(60_000, 20, 10**7, 256, 256, True),
+    "60 000 / all rows to 5 * 10^6, batch all rows / 256": Rule(60_000, 20, 5 * 10**6, 256, 256, True),
 }
+"""The rules by their passes and batch (64 if there is none); the first is that of the former default preset."""
 
 
 def tasks_of(problem):

@@ -45,10 +45,10 @@ class WeightedReplay(Learner):
         marks = torch.rand(len(x), generator=generator(self.seed, "buffer", t), dtype=torch.float64)
         new = Buffer(x=x, y=y, t=torch.full_like(y, t), mark=marks.to(self.device))
         pool = self.buffer.join(**new.columns)
-        pair = (pool.t - 1) * self.outputs + pool.y
-        counts = torch.cat([self.tensors.get("counts", y[:0]), torch.bincount(y, minlength=self.outputs)])
-        self.tensors["counts"] = counts
-        weight = (counts.double() / torch.bincount(pair, minlength=len(counts)))[pair]
+        pair = (pool.t - 1) * self.outputs + pool.y  # a task and a class
+        learned = torch.cat([self.tensors.get("learned", y[:0]), torch.bincount(y, minlength=self.outputs)])
+        self.tensors["learned"] = learned  # examples of each pair
+        weight = (learned.double() / torch.bincount(pair, minlength=len(learned)))[pair]
         trained = Examples(
             pool.x, pool.y, pool.t.cpu().numpy(), np.arange(len(pool)), pool.mark.cpu().numpy()
         )
