@@ -290,7 +290,7 @@ def surprises(explanations: Explanations) -> str:
 
 
 HEADLINE: dict[Setup, tuple[str, tuple[Change, ...]]] = {
-    Setup("mnist", "", "class-incremental", 5, "mlp"): ("replay", (("lr", 0.1), ("holdout", 0.5))),
+    Setup("mnist", "", "class-incremental", 5, "mlp"): ("weighted-replay", (("holdout", 0.5),)),
     Setup("fashion-mnist", "", "class-incremental", 5, "mlp"): ("replay", (("holdout", 0.5),)),
     Setup("cifar10", "dinov2-vits14-224", "class-incremental", 5, "linear"): ("slda", (("holdout", 0.8),)),
     Setup("cifar100", "dinov2-vits14-224", "class-incremental", 10, "linear"): ("slda", (("holdout", 0.8),)),
