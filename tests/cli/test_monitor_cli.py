@@ -143,7 +143,8 @@ def test_rows_of_other_tasks_groups_and_classes_are_left_out(tmp_path, capsys):
     statements = [
         {"family": "tasks", "task": task, "subject": None, "kind": "holdout", "value": 0.5} for task in (1, 2)
     ]
-    folder = folders.write(tmp_path / "one", folders.content(kind="holdout") | {"statements": statements})
+    holdout = folders.content(kind="holdout") | {"method": "replay", "settings": {}, "statements": statements}
+    folder = folders.write(tmp_path / "one", holdout)
     feedback = tmp_path / "all.csv"
     feedback.write_text("task,predicted,label\n1,0,0\n2,3,2\n2,2,2\n1,1,0\n2,2,3\n")
     arguments = ["--task", "2", "--state", str(tmp_path / "s.json"), str(feedback), "--json"]
@@ -155,11 +156,7 @@ def test_rows_of_other_tasks_groups_and_classes_are_left_out(tmp_path, capsys):
     feedback.write_text("task,predicted,label\n2,0,9\n")
     assert main(["monitor", str(folder), *arguments]) == 3
     assert "The labels are 0, 1, 2, 3; not 0 or 9" in capsys.readouterr().err
-    content = folders.content(kind="holdout") | {
-        "statements": statements,
-        "data": {"class_names": ["1", "2", "5", "09"]},
-    }
-    folder = folders.write(tmp_path / "named", content)
+    folder = folders.write(tmp_path / "named", holdout | {"data": {"class_names": ["1", "2", "5", "09"]}})
     arguments[3] = str(tmp_path / "named.json")
     feedback.write_text("predicted,label\n5,5\n1,09\n")
     assert main(["monitor", str(folder), *arguments]) == 0

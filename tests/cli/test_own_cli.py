@@ -383,7 +383,7 @@ def test_every_line_of_it_that_is_commented_out_can_be_used():
     lines = [line.removeprefix("# ") if "=" in line or "[" in line else line for line in text.splitlines()]
     Path("used.toml").write_text("\n".join(lines), encoding="utf-8")
     chosen = grid.single_run(grid.read_configuration("used.toml"))
-    assert (chosen.tasks, chosen.data["classes"], chosen.options["preset"]) == (2, ["A", "B"], "hybrid")
+    assert (chosen.tasks, chosen.data["classes"], chosen.options) == (2, ["A", "B"], {"lr": 0.001})
 
 
 def test_init_reads_no_values_and_overwrites_nothing(capsys):

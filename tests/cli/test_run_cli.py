@@ -10,7 +10,7 @@ from cop2l import cli
 from cop2l.cli import main
 from cop2l.files import read_json
 
-SMALL = ("data.n=100", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
+SMALL = ("method=cop2l", "data.n=100", "architecture.hidden=16", "memory=30", "epochs=5", "lr=0.3")
 
 
 pytestmark = pytest.mark.usefixtures("somewhere")
@@ -19,8 +19,7 @@ pytestmark = pytest.mark.usefixtures("somewhere")
 def test_run_shows_the_tasks_and_says_where_the_results_are(capsys):
     assert main(["run", "synthetic", *SMALL]) == 0
     out = capsys.readouterr().out
-    first = "weighted-replay, hold-out certificate on half of each task, on synthetic (class-incremental, 3 tasks), mlp"
-    assert out.startswith(f"{first}, memory 30, seed 0\n")
+    assert "on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0" in out.splitlines()[0]
     for task in (1, 2, 3):
         assert f"task {task}/3  accuracy " in out
     assert "errors  test error  error <=        kind\n" in out
@@ -34,6 +33,14 @@ def test_run_shows_the_tasks_and_says_where_the_results_are(capsys):
     again = capsys.readouterr()
     assert "task 1/3" not in again.out
     assert again.err == "This run is already finished; nothing was learned again.\n"
+
+
+def test_the_first_line_of_a_run_names_the_method_and_the_certificate(capsys):
+    assert main(["run", "synthetic", "data.n=60", "--out", "here"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(
+        "weighted-replay, hold-out certificate on half of each task, on synthetic (class-"
+    )
 
 
 def test_run_prints_json_alone_on_stdout(capsys):

@@ -105,7 +105,15 @@ def test_a_saved_learner_grows_in_place_and_a_baseline_too(before, tmp_path, cap
     CoP2L.load(folder / "run" / "state").save(state)
     assert main(["learn", str(state), "--data", str(folder / "3.npz")]) == 0
     assert CoP2L.load(state).tasks_seen == 3
-    run = ["run", "synthetic", "data.n=100", "scenario=domain-incremental", "tasks=2", "method=replay"]
+    run = [
+        "run",
+        "synthetic",
+        "data.n=100",
+        "scenario=domain-incremental",
+        "tasks=2",
+        "method=replay",
+        "holdout=0",
+    ]
     assert main([*run, "--out", str(tmp_path / "replay")]) == 0
     capsys.readouterr()
     replay = str(tmp_path / "replay")
