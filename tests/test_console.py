@@ -130,7 +130,7 @@ def watched(out):
 
 LINES = [
     "trying up to 7 steps",
-    "cop2l on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0",
+    "weighted-replay, no certificate, on synthetic (class-incremental, 3 tasks), mlp, memory 30, seed 0",
     "continuing after task 1",
     "task 2/3, about 4.0 s left  iteration 7  picked 56  criterion 32.11 %  errors 3  worst loss 1.250",
     "task 2/3  accuracy 90.00 %, largest bound 20.01 % (task 2), 2.0 s",

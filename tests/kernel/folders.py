@@ -48,7 +48,7 @@ def content(tasks: int = 2, kind: str = "preference", **options: Any) -> dict[st
     holdout = kind == "holdout"
     records = [record(task, **(NONE_PICKED if holdout else {})) for task in range(1, tasks + 1)]
     fields = {
-        "format": FORMAT, "version": VERSION, "made_by": "a test", "method": "cop2l",
+        "format": FORMAT, "version": VERSION, "made_by": "a test", "method": "replay" if holdout else "cop2l",
         "options": {"kind": kind, "delta": 0.05, "seed": 3, "tasks": tasks} | options, "settings": None,
         "scenario": "class-incremental", "classes": 2 * tasks, "model": {"name": "mlp", "layers": [4, 4]},
         "data": {"lr": 0.1}, "machine": "this one", "earlier": [], "threads": 1, "not_valid": [],

@@ -11,6 +11,7 @@ import pytest
 from cop2l import streams
 from cop2l.errors import Advice, UserError
 from cop2l.streams.files import check_columns, examples
+from cop2l.streams.preparing import Preparing
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import csv, parquet  # noqa: E402
@@ -18,7 +19,7 @@ from pyarrow import csv, parquet  # noqa: E402
 N = 120
 X = np.random.default_rng(0).normal(size=N)
 Y = np.arange(N) % 2
-PRIOR = (0.5, 0, 0.0)
+HALF = Preparing(0, 0.5, drawn=False)
 
 
 def table(path, **columns):
@@ -70,7 +71,7 @@ def test_time_runs_forward_and_texts_keep_the_order_of_the_file(tmp_path, names,
 def test_a_column_that_is_no_category_is_named_with_the_option_that_helps(tmp_path, values, message, suffix):
     path = table(tmp_path / f"x{suffix}", b=values)
     with pytest.raises(UserError, match=f"Column 'b' of .*{message}.* To leave out such columns, add drop=b"):
-        streams.load(path, prior=PRIOR)
+        streams.load(path, preparing=HALF)
     assert streams.load(path, drop="b")[0].x.shape[1] == 1
     if len(values) < N:
         names = "|".join(map(str, values))
@@ -87,7 +88,9 @@ def test_all_columns_that_are_refused_are_named_at_once(tmp_path):
     "values", [["1.2", "1.10"], ["01", "1", "2"], ["044", "x"], ["12:30", "9:15"], ["a,b", "c"]]
 )
 def test_a_category_stays_one(tmp_path, values):
-    assert streams.load(table(tmp_path / "x.parquet", b=values), prior=PRIOR)[0].x.shape[1] == 1 + len(values)
+    assert streams.load(table(tmp_path / "x.parquet", b=values), preparing=HALF)[0].x.shape[1] == 1 + len(
+        values
+    )
 
 
 def test_a_shuffled_number_that_is_called_an_id_is_named(tmp_path):
@@ -120,7 +123,7 @@ def test_labels_that_look_like_a_quantity_and_rare_classes_are_named():
 
 def test_new_rows_unlike_the_learned_ones_are_counted_in_one_line(tmp_path):
     path = table(tmp_path / "x.csv", city=["Bern", "Rom"], age=[20, 30, 40, 60], kind=["u", "v"])
-    inputs = streams.load(path, prior=PRIOR).description["inputs"]
+    inputs = streams.load(path, preparing=HALF).description["inputs"]
     new = tmp_path / "new.csv"
     new.write_text("a,city,age,kind\n0.1,Ulm,25,\n0.2,Bern,1000,\n0.3,,-500,\n0.4,Rom,90,\n")
     line = (
@@ -154,7 +157,7 @@ def test_values_far_down_the_file_decide_about_a_type(tmp_path):
     """The first block of the file, 1 MB, holds whole numbers alone."""
     for end, kind in (("1.5,0\n", "number"), ("A,0\nB,1\nC,0\n", "category")):
         (tmp_path / "long.csv").write_text("code,label\n" + "1,0\n2,1\n3,1\n" * 100_000 + end)
-        stream = streams.load(tmp_path / "long.csv", prior=PRIOR, tasks=1)
+        stream = streams.load(tmp_path / "long.csv", preparing=HALF, tasks=1)
         (column,) = stream.description["inputs"]["columns"]
         assert column["kind"] == kind
         assert (

@@ -12,6 +12,7 @@ from cop2l import streams
 from cop2l.errors import Advice, UserError
 from cop2l.streams.encoding import hash_texts
 from cop2l.streams.files import examples
+from cop2l.streams.preparing import Preparing
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import csv, parquet  # noqa: E402
@@ -21,8 +22,8 @@ Y = np.arange(40) % 4
 
 
 def same(stream, x=X, y=Y):
-    """The stream holds these training examples, cut in two tasks."""
-    assert len(stream) == 2
+    """The stream holds these training examples in one task: nobody asked for more."""
+    assert len(stream) == 1
     label_of_row = {
         tuple(row): int(label)
         for task in stream
@@ -60,7 +61,9 @@ def test_label_names_and_lists_of_classes():
     stream = streams.from_arrays(X, labels, X[:8], labels[:8])
     assert stream.description["class_names"] == ["ape", "bee", "cat", "dog"]
     assert stream.description["label_set"] == "found in the data"
-    declared = streams.from_arrays(X, labels, X[:8], labels[:8], classes=["dog", "cat", "bee", "ape"])
+    declared = streams.from_arrays(
+        X, labels, X[:8], labels[:8], classes=["dog", "cat", "bee", "ape"], tasks=2
+    )
     assert declared.description["label_set"] == "given"
     assert (np.sort(declared[0].y) == np.repeat([0, 1], 10)).all()
     assert set(map(tuple, declared[0].x)) == {
@@ -124,7 +127,7 @@ def test_parquet_and_csv(tmp_path):
     csv.write_csv(table(), tmp_path / "all.csv")
     first, second = (streams.load(tmp_path / f"all.{kind}") for kind in ("parquet", "csv"))
     assert first.classes == second.classes == 4
-    np.testing.assert_array_equal(first[1].x, second[1].x)
+    np.testing.assert_array_equal(first[0].x, second[0].x)
     assert first.description["fingerprint"] == second.description["fingerprint"]
     renamed = table().rename_columns(["a", "kind", "b", "c"])
     parquet.write_table(renamed, tmp_path / "renamed.PARQUET")
@@ -260,7 +263,7 @@ def test_columns_of_pictures_and_of_arrays(tmp_path):
     for split, part in (("train", data), ("validation", data.slice(0, 8))):
         parquet.write_table(part, tmp_path / f"{split}-00000.parquet")
     stream = streams.load(tmp_path)
-    assert [[len(y) for _, y, _ in part] for part in (stream, stream.test)] == [[20, 20], [4, 4]]
+    assert [[len(y) for _, y, _ in part] for part in (stream, stream.test)] == [[40], [8]]
     expected = np.asarray(Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 6, 3), np.uint8)))
     np.testing.assert_allclose(stream[0].x[0], expected.transpose(2, 0, 1) / 127.5 - 1, atol=1e-6)
     nested = pa.table({"values": [[row.tolist(), row.tolist()] for row in X], "label": Y})
@@ -371,7 +374,7 @@ def test_gaps_and_categories_are_declared_or_given_by_the_learned_rows(tmp_path)
     told = {"missing": ["age", "late"], "categories": ["city=Bern|Rom"], "test_share": 0.1}
     declared = streams.load(tmp_path / "gaps.parquet", **told)
     assert declared[0].x.shape[1] == 1 + 2 + 1 + 2
-    stream = streams.load(tmp_path / "gaps.parquet", learned=(0, 0.5), test_share=0.1)
+    stream = streams.load(tmp_path / "gaps.parquet", preparing=Preparing(0, 0.5, drawn=False), test_share=0.1)
     age, city, late = stream.description["inputs"]["columns"]
     assert age["indicator"]
     assert late["constant"] == 1
@@ -381,9 +384,7 @@ def test_gaps_and_categories_are_declared_or_given_by_the_learned_rows(tmp_path)
 
 def test_a_certified_row_changes_nothing_about_the_others():
     """The same file with one certified row changed is encoded alike in all other rows, and is as wide."""
-    from cop2l.streams.withhold import learned_rows
-
-    certified = sorted(set(range(40)) - set(learned_rows(40, 0, 0.5).tolist()))
+    certified = np.flatnonzero(~Preparing(0, 0.5, drawn=False).rows(40)).tolist()
     frames = [GAPS.to_pydict(), GAPS.to_pydict()]
     for name, value in (("age", None), ("city", "Atlantis"), ("late", None)):
         frames[1][name][certified[3]] = value
@@ -394,7 +395,7 @@ def test_a_certified_row_changes_nothing_about_the_others():
             pa.table({k: v for k, v in frame.items() if k != "label"}),
             np.zeros(40, int),
             tasks=1,
-            learned=(0, 0.5),
+            preparing=Preparing(0, 0.5, drawn=False),
         )[0].x
         for frame in frames
     )
@@ -439,7 +440,7 @@ def test_numbers_with_a_word_among_them_are_no_categories(tmp_path):
     values = [str(i) if i != 7 else "unknown" for i in range(40)]
     csv.write_csv(pa.table({"a": values, "label": Y}), tmp_path / "words.csv")
     with pytest.raises(UserError, match=r"'a' of .* holds numbers and the text 'unknown'"):
-        streams.load(tmp_path / "words.csv", learned=(0, 0.5))
+        streams.load(tmp_path / "words.csv", preparing=Preparing(0, 0.5, drawn=False))
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
