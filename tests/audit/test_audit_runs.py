@@ -122,6 +122,7 @@ def test_features_that_take_more_than_the_memory_are_refused(data, tmp_path):
     settings = {
         "method": "ranpac",
         "model": "linear",
+        "tasks": 2,
         "holdout": 0.2,
         "methods": {"ranpac": {"random_features": 20}},
     }
