@@ -144,7 +144,7 @@ def test_a_run_whose_output_nobody_reads_stops_and_goes_on(capsys, together):
     errors = subprocess.STDOUT if together else subprocess.PIPE
     command = [sys.executable, "-m", "cop2l", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
-        assert process.stdout.readline().startswith("cop2l on synthetic")
+        assert process.stdout.readline().startswith("cop2l, certified by all examples")
         process.stdout.close()
         error = "" if together else process.stderr.read()
     assert process.returncode == 141

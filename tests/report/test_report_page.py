@@ -346,7 +346,13 @@ def test_who_did_not_learn_is_said(html):
 @pytest.mark.parametrize(
     "options",
     [
-        ["method=cop2l", "lr=0.1", "max_iterations=4", "data.task_classes=[[0,1],[2,3]]", "claim=tasks,average"],
+        [
+            "method=cop2l",
+            "lr=0.1",
+            "max_iterations=4",
+            "data.task_classes=[[0,1],[2,3]]",
+            "claim=tasks,average",
+        ],
         ["method=replay", "holdout=0.3", "class_seed=3", "scenario=task-incremental"],
     ],
     ids=["cop2l", "hold-out"],
